@@ -1,0 +1,43 @@
+# goalward: `make demo` and `make test` set everything up and run. `make help` lists the rest.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help demo test test-all lint gl bench-collect docs clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(INSTALLED) gl ## from nothing: collect Two-Room demonstrations and draw a contact sheet
+	$(BIN)/goalward collect two-room --episodes 100 --out runs/demo/two-room
+	$(BIN)/goalward inspect runs/demo/two-room
+
+test: $(INSTALLED) gl lint ## lint, types and the test suite (under ten minutes on two cores)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(INSTALLED) gl lint ## as `make test`, with the slow tests
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+gl: $(INSTALLED) ## MuJoCo's off-screen GL library, installed when missing and allowed
+	@PYTHON=$(BIN)/python sh scripts/ensure_gl.sh
+
+bench-collect: $(INSTALLED) gl ## collection speed beside stable-worldmodel's own, in one run
+	$(BIN)/python -m benchmarks.collect
+
+docs: $(INSTALLED) gl ## write docs/cli.md and the pictures anew
+	$(BIN)/python docs/build.py
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "goalward needs Python 3.10 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sim,dev]' -c constraints.txt
+	@touch $@

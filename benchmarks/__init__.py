@@ -1,0 +1,1 @@
+"""Benchmarks that print ratios from one run."""

@@ -1,0 +1,329 @@
+"""The command line: parse, call, print. No logic, and nothing heavy imported before it is used."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Protocol
+
+import tyro
+import tyro.extras
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from goalward import __version__, console
+
+HINTS = {
+    errno.ENOSPC: "free some space, then run the same command again: finished work is kept",
+    errno.EDQUOT: "free some space, then run the same command again: finished work is kept",
+    errno.EFBIG: "the file-size limit of this disk or shell is too low",
+    errno.EACCES: "choose a folder that you may write to, or mend its permissions",
+    errno.EPERM: "choose a folder that you may write to, or mend its permissions",
+    errno.EROFS: "choose a folder that you may write to",
+}
+BAD_INPUT = 2  # exit code: the user can fix it
+INTERRUPTED = 130
+
+TASK_DEFAULT = "(default: the task's own)"
+TaskName = Annotated[Positional[str], arg(metavar="TASK")]
+EpisodesPath = Annotated[Positional[Path], arg(metavar="PATH")]
+AsJson = Annotated[bool, arg(name="json")]
+NumWorkers = Annotated[
+    int | None, arg(metavar="INT", help_behavior_hint="(default: one for every CPU)")
+]
+TaskOfFile = Annotated[
+    str | None, arg(metavar="TASK", help_behavior_hint="(default: what the file says)")
+]
+
+
+class Command(Protocol):
+    """What every command offers: its fields are its flags."""
+
+    def run(self) -> int:
+        """Do it, print the outcome and return the exit code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """Examine this machine: what is there, what is missing, and the command that fixes it."""
+
+    out: Path = Path("runs")
+    """Folder whose disk is examined."""
+    as_json: AsJson = False
+    """Print one JSON document instead of a table."""
+
+    def run(self) -> int:
+        """Print the findings; exit code 1 when something is missing."""
+        from goalward.doctor import examine
+
+        findings = list(examine(self.out))
+        healthy = all(finding.ok for finding in findings)
+        if self.as_json:
+            console.show_json({"ok": healthy, "findings": [asdict(f) for f in findings]})
+        else:
+            rows = [
+                ("ok" if f.ok else "missing", f.name, f.found, "" if f.ok else f.fix)
+                for f in findings
+            ]
+            console.show_table("This machine", ("", "what", "found", "fix"), rows)
+        return 0 if healthy else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """List the tasks: what they are, who demonstrates them, when they count as solved."""
+
+    as_json: AsJson = False
+    """Print one JSON document instead of tables."""
+
+    def run(self) -> int:
+        """Print the tasks."""
+        from goalward.tasks import TASKS
+
+        if self.as_json:
+            console.show_json([task.describe() for task in TASKS.values()])
+            return 0
+        for task in TASKS.values():
+            facts = task.describe()
+            rows = [
+                ("environment", facts["env_id"]),
+                ("action", f"{task.action_dim} numbers in [-1, 1]"),
+                ("demonstrators", f"{', '.join(task.demonstrators)} ({task.episode_steps} steps)"),
+                *((f"solved: {name}", text) for name, text in facts["protocols"].items()),
+            ]
+            console.show_facts(f"{task.name}: {task.summary}", rows)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collect:
+    """Collect demonstrations into an episode file; run again to resume."""
+
+    task: TaskName
+    """A task: see `goalward tasks`."""
+    out: Path
+    """Folder to write: episodes.h5, config.json and manifest.json."""
+    episodes: int = 100
+    """Number of episodes."""
+    seed: int = 0
+    """Seed of every random draw; the same seed gives the same file."""
+    image_size: int = 64
+    """Pixels a side of the frames."""
+    demonstrator: Annotated[str | None, arg(metavar="NAME", help_behavior_hint=TASK_DEFAULT)] = None
+    """Who demonstrates: see `goalward tasks`."""
+    steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint=TASK_DEFAULT)] = None
+    """Actions an episode."""
+    rendering: Literal["fast", "environment"] = "fast"
+    """Fast frames, or the environment's own slow ones, as in the public datasets."""
+    workers: NumWorkers = None
+    """Simulator processes; the result does not depend on their number."""
+    as_json: AsJson = False
+    """Print one JSON document and no progress."""
+
+    def run(self) -> int:
+        """Collect and print what was written."""
+        from goalward.data.collect import CollectConfig, collect
+        from goalward.tasks.spec import SceneConfig
+        from goalward.workers import usable_cpus
+
+        config = CollectConfig.for_task(
+            self.task,
+            episodes=self.episodes,
+            seed=self.seed,
+            demonstrator=self.demonstrator,
+            episode_steps=self.steps,
+            scene=SceneConfig(image_size=self.image_size, rendering=self.rendering),
+        )
+        workers = usable_cpus() if self.workers is None else self.workers
+        bar = console.progress(
+            f"collect {config.task}", config.episodes, unit="frames", quiet=self.as_json
+        )
+        with bar as update:
+            report = collect(config, self.out, workers=workers, on_progress=update)
+        if self.as_json:
+            facts = asdict(report) | {"folder": str(report.folder), "file": str(report.file)}
+            console.show_json(facts)
+            return 0
+        done = f"{report.new_episodes} new" if report.new_episodes else "complete already"
+        rows = [
+            ("episodes", f"{report.episodes} ({done})"),
+            ("frames", f"{report.frames:,}"),
+            ("time", f"{report.seconds:.1f} s, {report.frames_per_second:,.0f} frames/s"),
+            ("file", str(report.file)),
+        ]
+        console.show_facts(f"Collected {config.task}", rows)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect:
+    """Show what an episode file holds, and write a contact sheet of its frames."""
+
+    path: EpisodesPath
+    """An episode file (.h5, .lance) or a folder with one."""
+    task: TaskOfFile = None
+    """The file's task."""
+    sheet: Annotated[
+        Path | None, arg(metavar="PNG", help_behavior_hint="(default: beside the episode file)")
+    ] = None
+    """Contact sheet to write."""
+    as_json: AsJson = False
+    """Print one JSON document instead of tables."""
+
+    def run(self) -> int:
+        """Print the summary and write the contact sheet."""
+        from goalward.data.contact_sheet import save_contact_sheet
+        from goalward.data.episodes import open_episodes
+        from goalward.data.summary import summarise
+        from goalward.evaluate.floors import solved_share
+        from goalward.tasks import get_task
+
+        with open_episodes(self.path) as episodes:
+            summary = summarise(episodes)
+            name = self.task or episodes.attributes.get("task")
+            solved = solved_share(episodes, get_task(name)) if name else {}
+            sheet = self.sheet or episodes.path.with_name("contact_sheet.png")
+            save_contact_sheet(episodes, sheet)
+        if self.as_json:
+            facts = asdict(summary) | {"solved_pairs": solved, "contact_sheet": str(sheet)}
+            console.show_json(facts)
+            return 0
+        console.show_facts(
+            summary.path,
+            [
+                ("task", name or "unknown; name it with --task"),
+                ("episodes", f"{summary.episodes:,}"),
+                (
+                    "steps",
+                    f"{summary.steps:,} ({summary.shortest} to {summary.longest} an episode)",
+                ),
+                *((f"solved at the start: {p}", f"{100 * s:.1f}%") for p, s in solved.items()),
+                ("contact sheet", str(sheet)),
+            ],
+        )
+        columns = [(c.name, str(c.shape), c.dtype) for c in summary.columns]
+        console.show_table("Columns", ("name", "shape of a row", "type"), columns)
+        action = summary.action
+        parts = zip(action.mean, action.std, action.low, action.high, strict=True)
+        rows = [(str(i), *(f"{value:.3f}" for value in part)) for i, part in enumerate(parts)]
+        title = f"Actions ({action.rows:,} rows, mean second difference {action.roughness:.3f})"
+        console.show_table(title, ("component", "mean", "std", "min", "max"), rows)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floors:
+    """Measure what policies that know nothing achieve, and what replayed demonstrations do."""
+
+    path: EpisodesPath
+    """An episode file (.h5, .lance) or a folder with one."""
+    task: TaskOfFile = None
+    """The file's task."""
+    pairs: int = 200
+    """Start and goal pairs for each protocol."""
+    budget: int = 50
+    """Steps an episode may take."""
+    offset: int = 25
+    """Steps between start and goal in the recording."""
+    seed: int = 0
+    """Seed of the pairs and of the random policy."""
+    all_episodes: bool = False
+    """Draw pairs from all episodes instead of the held-out ones."""
+    workers: NumWorkers = None
+    """Simulator processes; the result does not depend on their number."""
+    as_json: AsJson = False
+    """Print one JSON document and no progress."""
+
+    def run(self) -> int:
+        """Print the floors."""
+        from goalward.data.episodes import open_episodes
+        from goalward.evaluate.floors import (
+            FloorsConfig,
+            measure_floors,
+            num_episodes,
+            solved_share,
+        )
+        from goalward.tasks import get_task
+        from goalward.workers import usable_cpus
+
+        with open_episodes(self.path) as episodes:
+            name = self.task or episodes.attributes.get("task")
+            if name is None:
+                raise ValueError(f"{self.path} does not say its task; name it with --task")
+            task = get_task(name)
+            solved = solved_share(episodes, task, offset=self.offset)
+        config = FloorsConfig(
+            pairs=self.pairs,
+            budget=self.budget,
+            offset=self.offset,
+            seed=self.seed,
+            held_out=not self.all_episodes,
+        )
+        workers = usable_cpus() if self.workers is None else self.workers
+        total = num_episodes(task, config)
+        bar = console.progress(f"floors of {name}", total, unit="episodes", quiet=self.as_json)
+        with bar as update:
+            floors = measure_floors(task, self.path, config, workers=workers, on_progress=update)
+        if self.as_json:
+            console.show_json({"solved_pairs": solved, "floors": [asdict(f) for f in floors]})
+            return 0
+        protocols = list(task.protocols)
+        cells = {(f.policy, f.subset, f.protocol): f"{f.rate} n={f.rate.count}" for f in floors}
+        keys = dict.fromkeys((f.policy, f.subset) for f in floors)
+        rows = [(*key, *(cells.get((*key, p), "-") for p in protocols)) for key in keys]
+        title = f"Floors of {name}: success and 95% interval, {config.budget} steps"
+        console.show_table(title, ("policy", "pairs", *protocols), rows)
+        console.show_line(
+            "solved at the start, share of all pairs: "
+            + ", ".join(f"{p} {100 * s:.1f}%" for p, s in solved.items())
+        )
+        return 0
+
+
+COMMANDS: dict[str, Callable[..., Command]] = {
+    "doctor": Doctor,
+    "tasks": Tasks,
+    "collect": Collect,
+    "inspect": Inspect,
+    "floors": Floors,
+}
+
+
+def parse(arguments: list[str] | None = None) -> Command:
+    """Parse the command line; exits with code 2 and a message when it cannot be parsed."""
+    return tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
+        prog="goalward",
+        description=f"goalward {__version__}: world models into controllers that need no search.",
+        args=arguments,
+        config=(FlagCreatePairsOff,),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; errors that the user can fix are one line and exit code 2."""
+    try:
+        return parse(arguments).run()
+    except (ValueError, OSError) as error:
+        console.show_error(describe_error(error))
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        console.show_error("interrupted; the same command goes on where it stopped")
+        return INTERRUPTED
+    finally:
+        sys.stdout.flush()
+
+
+def describe_error(error: ValueError | OSError) -> str:
+    """One line that says what went wrong, with the file where the system names one."""
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"{os.fspath(error.filename)}: " if error.filename is not None else ""
+        return f"{where}{os.strerror(error.errno)}; {HINTS.get(error.errno, 'check the path')}"
+    return str(error) or type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

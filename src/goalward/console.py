@@ -1,0 +1,86 @@
+"""What the command line shows while it works, and how it speaks when it is done."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Update = Callable[[int, int], None]  # (items done, units done)
+
+
+@contextmanager
+def progress(description: str, total: int, *, unit: str, quiet: bool) -> Iterator[Update]:
+    """A progress bar on standard error with rate and time left; silent when `quiet`."""
+    if quiet:
+        yield lambda done, units: None  # noqa: ARG005
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(description, total=total, rate="starting simulators")
+
+        def update(done: int, units: int) -> None:
+            seconds = bar.tasks[0].elapsed or 0.0
+            rate = f"{units / seconds:,.0f} {unit}/s" if seconds > 0 else ""
+            bar.update(task, completed=done, rate=rate)
+
+        yield update
+
+
+def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on standard output."""
+    _show(title, rows, header)
+
+
+def show_facts(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and values on standard output."""
+    _show(title, rows, None)
+
+
+def _show(title: str, rows: Sequence[Sequence[str]], header: Sequence[str] | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Text, because rich would take brackets in plain strings for markup.
+    table = Table(title=Text(title, "bold"), title_justify="left", show_header=header is not None)
+    for name in header or rows[0]:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def show_json(data: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print one JSON document on standard output."""
+    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def show_line(text: str) -> None:
+    """Print one plain line on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def show_error(text: str) -> None:
+    """Print one error line on standard error."""
+    sys.stderr.write("goalward: " + " ".join(text.split()) + "\n")

@@ -1,0 +1,1 @@
+"""Episode files: writing, reading, collecting."""

@@ -1,0 +1,316 @@
+"""Writing episode files: one small part per episode, merged into one file at the end.
+
+Every file appears under its name complete or not at all, and its bytes depend on its content only.
+Shapes below use T rows of one episode and N rows of a merged file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin
+import numpy as np
+
+from goalward.config import sync
+from goalward.data.episodes import Array, Index
+from goalward.data.h5_episodes import (
+    EPISODE_TABLES,
+    FORMAT,
+    FORMAT_VERSION,
+    H5Episodes,
+    open_h5,
+    require_frames,
+)
+
+# Frames of 64 x 64 from four simulators, one frame a chunk, one core: LZ4 takes 0.9-5.2 KB a frame
+# (12.3 KB raw) and reads at 30-120k frames/s; Zstd 1-3 takes 0.6-3.9 KB, but reads at 12-35k and
+# writes 2-3 times slower. Blosc with LZ4 is as fast and up to a tenth larger; Blosc2 writes 10
+# times slower. A file is written once and read every epoch: LZ4.
+_CODEC = hdf5plugin.LZ4()
+
+# The file format of HDF5 1.10, whatever HDF5 writes it: its index of fixed-size datasets finds a
+# chunk about twice as fast as that of extensible ones, hence fixed shapes everywhere below.
+_LIBVER = ("v110", "v110")
+
+_ROWS_GATHERED = 4096  # rows of small columns written in one HDF5 call when merging
+
+_RESERVED_COLUMNS = (*EPISODE_TABLES, "ep_idx", "episode_idx", "step_idx")
+_RESERVED_ATTRIBUTES = ("format", "format_version")
+
+
+def write_episode(
+    path: Path, columns: Mapping[str, Array], *, attributes: Mapping[str, str]
+) -> None:
+    """Write one episode as an episode file of its own, atomically.
+
+    Args:
+        path: The file, in a folder that exists; it is replaced if it exists.
+        columns: Rows by name: `pixels` (T, H, W, 3) uint8, `action` (T, A) float32 whose last row
+            is NaN since no action follows the last frame, others (T, ...) finite numbers.
+        attributes: What to note in the file, such as the task.
+
+    Raises:
+        ValueError: The columns do not make an episode.
+        OSError: The file cannot be written; nothing is left under `path`.
+    """
+    arrays = _checked_columns(path, columns)
+    rows = len(arrays["pixels"])
+    arrays["episode_idx"] = np.zeros(rows, dtype=np.int32)
+    arrays["step_idx"] = np.arange(rows, dtype=np.int32)
+    # In memory first: writing plain bytes keeps the system's own error when the disk is full.
+    with h5py.File(str(path), "w", driver="core", backing_store=False, libver=_LIBVER) as file:
+        _write_attributes(path, file, attributes)
+        for name in sorted(arrays):
+            _create_column(file, name, arrays[name])
+        _write_lengths(file, np.array([rows], dtype=np.int64))
+        file.flush()
+        image = file.id.get_file_image()
+    with _appearing(path) as temporary:
+        temporary.write_bytes(image)
+
+
+def merge_episodes(
+    parts: Sequence[Path], out: Path, *, on_part: Callable[[int], None] | None = None
+) -> None:
+    """Merge episode files into one, in the order given, atomically.
+
+    Compressed frames are copied as they are. Memory holds the small columns of a few parts.
+
+    Args:
+        parts: Files that `write_episode` or `merge_episodes` wrote.
+        out: The merged file, in a folder that exists; it is replaced if it exists.
+        on_part: Told how many parts are done after each.
+
+    Raises:
+        ValueError: A part cannot be read, or differs from the first in columns or attributes.
+        OSError: The file cannot be written; nothing is left under `out`.
+    """
+    if not parts:
+        raise ValueError(f"cannot write {out}: there are no episodes to merge")
+    lengths = _agreed_lengths(parts)
+    with _appearing(out) as temporary, h5py.File(temporary, "w", libver=_LIBVER) as target:
+        merged = _MergedColumns(parts[0], target, sum(int(part.sum()) for part in lengths))
+        for k, part in enumerate(parts):
+            merged.append(part, lengths[k])
+            if on_part is not None:
+                on_part(k + 1)
+        merged.flush()
+        _write_lengths(target, np.concatenate(lengths))
+
+
+def _checked_columns(path: Path, columns: Mapping[str, Array]) -> dict[str, Array]:
+    """The columns as arrays, if they make an episode."""
+    arrays = {name: np.asarray(values) for name, values in columns.items()}
+    for name in ("pixels", "action"):
+        if name not in arrays:
+            raise ValueError(f"cannot write {path}: there is no column '{name}'")
+    for name in _RESERVED_COLUMNS:
+        if name in arrays:
+            raise ValueError(f"cannot write {path}: column '{name}' is written by itself")
+    require_frames(path, arrays["pixels"].shape, arrays["pixels"].dtype)
+    rows = len(arrays["pixels"])
+    if rows < 2:
+        raise ValueError(f"cannot write {path}: an episode needs at least 2 frames, not {rows}")
+    for name, values in arrays.items():
+        if values.ndim == 0 or len(values) != rows:
+            raise ValueError(
+                f"cannot write {path}: column '{name}' has shape {values.shape}, "
+                f"but 'pixels' has {rows} rows"
+            )
+        if values.dtype.kind not in "iuf":
+            raise ValueError(f"cannot write {path}: column '{name}' is {values.dtype}, no number")
+    _check_values(path, arrays)
+    return arrays
+
+
+def _check_values(path: Path, arrays: Mapping[str, Array]) -> None:
+    action = arrays["action"]
+    if action.dtype != np.float32 or action.ndim != 2 or action.shape[1] < 1:
+        raise ValueError(
+            f"cannot write {path}: 'action' must be float32 (T, A), "
+            f"but is {action.dtype} {action.shape}"
+        )
+    if not np.isnan(action[-1]).all():
+        raise ValueError(
+            f"cannot write {path}: the last row of 'action' must be NaN, "
+            "since no action follows the last frame"
+        )
+    for name, values in arrays.items():
+        finite = np.isfinite(values[:-1] if name == "action" else values)
+        if not finite.all():
+            row = np.argwhere(~finite)[0, 0]
+            raise ValueError(f"cannot write {path}: row {row} of column '{name}' is not finite")
+
+
+def _write_attributes(path: Path, file: Any, attributes: Mapping[str, str]) -> None:
+    file.attrs["format"] = FORMAT
+    file.attrs["format_version"] = FORMAT_VERSION
+    for name in sorted(attributes):
+        if name in _RESERVED_ATTRIBUTES:
+            raise ValueError(f"cannot write {path}: attribute '{name}' is written by itself")
+        file.attrs[name] = attributes[name]
+
+
+def _create_column(file: Any, name: str, values: Array) -> None:
+    """Frames go one to a compressed chunk, for random access; small rows stay contiguous."""
+    frames = values.dtype == np.uint8 and values.ndim == 4
+    options = {"chunks": (1, *values.shape[1:]), **_CODEC} if frames else {}
+    file.create_dataset(name, data=values, **options)
+
+
+def _write_lengths(file: Any, lengths: Index) -> None:
+    file.create_dataset("ep_len", data=lengths.astype(np.int32))
+    file.create_dataset("ep_offset", data=np.cumsum(lengths) - lengths)
+
+
+def _agreed_lengths(parts: Sequence[Path]) -> list[Index]:
+    """Episode lengths of each part, once every part is known to look like the first."""
+    first = H5Episodes(parts[0])
+    if first.attributes.get("format") != FORMAT:
+        raise ValueError(f"{first.path} was not written by goalward; only its files are merged")
+    lengths = []
+    expected: dict[str, str] = {}
+    for part in parts:
+        with open_h5(part) as file:
+            traits = _traits(file)
+            expected = expected or traits
+            _check_same(part, traits, first.path, expected)
+            lengths.append(file["ep_len"][()].astype(np.int64))
+    return lengths
+
+
+def _traits(file: Any) -> dict[str, str]:
+    """What has to agree between parts; low-level, so several times as fast as `H5Episodes`."""
+    items = {name: h5py.h5o.open(file.id, name.encode()) for name in file}
+    sets = {name: item for name, item in items.items() if isinstance(item, h5py.h5d.DatasetID)}
+    traits = {f"attribute '{name}'": str(value) for name, value in file.attrs.items()}
+    rows = sets["pixels"].shape[0] if "pixels" in sets else 0
+    for name, item in sets.items():
+        traits[f"column '{name}'"] = f"{item.dtype} {item.shape[1:]} a row"
+        if item.shape[:1] != (rows,) and name not in EPISODE_TABLES:
+            traits[f"column '{name}'"] += f" in shape {item.shape} beside {rows} frames"
+    return traits
+
+
+def _check_same(
+    part: Path, traits: Mapping[str, str], first: Path, expected: Mapping[str, str]
+) -> None:
+    for what in sorted({*expected, *traits}):
+        here, there = traits.get(what, "missing"), expected.get(what, "missing")
+        if here != there:
+            raise ValueError(
+                f"cannot merge {part} with {first}: "
+                f"{what} is {here} in the former, {there} in the latter"
+            )
+
+
+class _MergedColumns:
+    """The row columns of a merged file, filled part by part.
+
+    Small columns are gathered over several parts, since HDF5 takes longer over a call than over
+    the few rows of one part. Low-level calls are used for the same reason.
+    """
+
+    def __init__(self, like: Path, target: Any, rows: int) -> None:
+        with open_h5(like) as source:
+            for name in sorted(source.attrs):
+                target.attrs[name] = source.attrs[name]
+            self._columns = {
+                name: _create_like(source[name], target, name, rows)
+                for name in sorted(set(source) - set(EPISODE_TABLES))
+            }
+        self._storage = {name: _storage(target[name].id) for name in self._columns}
+        self._pending: dict[str, list[Array]] = {name: [] for name in self._columns}
+        self._episode = self._row = self._flushed = 0
+
+    def append(self, part: Path, lengths: Index) -> None:
+        """Take over all rows of a part, whose episodes have these lengths."""
+        with open_h5(part) as file:
+            for name, target in self._columns.items():
+                source = h5py.h5d.open(file.id, name.encode())
+                if target.chunks is not None:
+                    self._copy_frames(part, name, source)
+                    continue
+                values = np.empty(source.shape, dtype=target.dtype)
+                source.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+                if name == "episode_idx":
+                    values += np.int32(self._episode)
+                self._pending[name].append(values)
+        self._episode += len(lengths)
+        self._row += int(lengths.sum())
+        if self._row - self._flushed >= _ROWS_GATHERED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the gathered rows of the small columns."""
+        for name, gathered in self._pending.items():
+            if gathered:
+                self._columns[name][self._flushed : self._row] = np.concatenate(gathered)
+            gathered.clear()
+        self._flushed = self._row
+
+    def _copy_frames(self, part: Path, name: str, source: Any) -> None:
+        """Copy compressed frames as they are, one frame a chunk."""
+        if _storage(source) != self._storage[name]:
+            raise ValueError(
+                f"cannot merge {part}: its frames are not compressed like those of the first "
+                "part; write it again with this goalward"
+            )
+        target = self._columns[name].id
+        rest = (0,) * (len(source.shape) - 1)
+        for k in range(source.shape[0]):
+            mask, frame = source.read_direct_chunk((k, *rest))
+            target.write_direct_chunk((self._row + k, *rest), frame, mask)
+
+
+def _create_like(source: Any, target: Any, name: str, rows: int) -> Any:
+    """Create a column stored like `source`, with so many rows."""
+    space = h5py.h5s.create_simple((rows, *source.shape[1:]))
+    storage = source.id.get_create_plist()
+    h5py.h5d.create(target.id, name.encode(), source.id.get_type(), space, dcpl=storage)
+    return target[name]
+
+
+def _storage(dataset: Any) -> list[Any]:
+    """The layout, chunk shape and compression of a dataset (a low-level one)."""
+    plist = dataset.get_create_plist()
+    chunked = plist.get_layout() == h5py.h5d.CHUNKED
+    filters = [plist.get_filter(k) for k in range(plist.get_nfilters())]
+    return [plist.get_chunk() if chunked else None, *filters]
+
+
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """A temporary sibling to write; it becomes `path` only once it is complete and on the disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+    except (OSError, RuntimeError) as error:
+        # HDF5 buries the system's error number in its message, some under a RuntimeError.
+        found = re.search(r"errno = (\d+)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
+    finally:
+        _discard(temporary)
+
+
+def _discard(temporary: Path) -> None:
+    """Remove a temporary file, if it is still there.
+
+    HDF5 cannot close a file it failed to write, so the space is given back by cutting the file.
+    """
+    with suppress(OSError):
+        os.truncate(temporary, 0)
+    with suppress(OSError):
+        temporary.unlink()

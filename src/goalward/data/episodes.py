@@ -1,0 +1,274 @@
+"""Episodes as rows of columns: what every reader offers, and how one is opened.
+
+Shapes below use N rows, E episodes, B windows of T rows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Index = npt.NDArray[np.int64]
+
+
+_SUFFIXES = (".h5", ".hdf5", ".lance")
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one row of a column holds; `shape` leaves the row axis out."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row once it is decoded."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+class Episodes(ABC):
+    """Episodes stored one after the other as rows; what every reader offers.
+
+    Attributes:
+        path: The file, folder or dataset id that was opened.
+        lengths: (E,) int64, rows of each episode, all at least 1.
+        offsets: (E,) int64, first row of each episode; episodes are contiguous and in order.
+        columns: The numeric columns, by name.
+        attributes: The text attributes of the file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        lengths: Index,
+        columns: Mapping[str, Column],
+        attributes: Mapping[str, str],
+    ) -> None:
+        self.path = path
+        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.offsets = np.cumsum(self.lengths) - self.lengths
+        self.columns = dict(columns)
+        self.attributes = dict(attributes)
+
+    @abstractmethod
+    def _read(self, column: str, start: int, stop: int) -> Array:
+        """Rows [start, stop) of a column that exists, within the bounds."""
+
+    @abstractmethod
+    def _rows(self, column: str, index: Index) -> Array:
+        """Rows at `index` (M,) of a column that exists, within the bounds, in any order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file; a later read opens it again."""
+
+    def __enter__(self) -> Episodes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def num_episodes(self) -> int:
+        """E, the number of episodes."""
+        return len(self.lengths)
+
+    @property
+    def num_rows(self) -> int:
+        """N, the number of rows of all episodes."""
+        return int(self.lengths.sum())
+
+    def read(self, column: str, start: int, stop: int) -> Array:
+        """Rows [start, stop) of `column`, counted over all episodes: (stop - start, ...)."""
+        self._require(column)
+        if not 0 <= start <= stop <= self.num_rows:
+            raise ValueError(
+                f"{self.path}: rows {start} to {stop} asked for, but there are {self.num_rows} rows"
+            )
+        return self._read(column, start, stop)
+
+    def rows(self, column: str, index: npt.ArrayLike) -> Array:
+        """Rows at `index` (M,), counted over all episodes, any order, repeats allowed: (M, ...)."""
+        self._require(column)
+        return self._rows(column, self._row_index(index))
+
+    def episode(self, i: int, columns: Sequence[str] | None = None) -> dict[str, Array]:
+        """All rows of episode `i`, for the named columns (default: every column)."""
+        if not 0 <= i < self.num_episodes:
+            raise ValueError(
+                f"{self.path}: episode {i} asked for, but there are {self.num_episodes} episodes"
+            )
+        start = int(self.offsets[i])
+        stop = start + int(self.lengths[i])
+        names = list(self.columns) if columns is None else columns
+        return {name: self.read(name, start, stop) for name in names}
+
+    def windows(
+        self, starts: npt.ArrayLike, length: int, *, columns: Sequence[str], stride: int = 1
+    ) -> dict[str, Array]:
+        """Rows start, start + stride, ... of each window: (B, length, ...) for each column.
+
+        Raises:
+            ValueError: A window does not lie within one episode: the message names the first.
+        """
+        if length < 1 or stride < 1:
+            raise ValueError(f"windows need length >= 1 and stride >= 1, not {length} and {stride}")
+        first = self._row_index(starts)
+        self._require_within_episodes(first, span=(length - 1) * stride + 1)
+        index = (first[:, None] + np.arange(length) * stride).reshape(-1)
+        shape = (len(first), length)
+        return {
+            name: (rows := self.rows(name, index)).reshape(shape + rows.shape[1:])
+            for name in columns
+        }
+
+    def window_starts(self, span: int, episodes: npt.ArrayLike | None = None) -> Index:
+        """All rows s such that s .. s + span - 1 lie in one (of the given) episode(s): (M,)."""
+        if span < 1:
+            raise ValueError(f"a window spans at least 1 row, not {span}")
+        chosen = slice(None) if episodes is None else np.asarray(episodes, dtype=np.int64)
+        counts = np.maximum(self.lengths[chosen] - span + 1, 0)
+        shift = self.offsets[chosen] - (np.cumsum(counts) - counts)
+        return np.repeat(shift, counts) + np.arange(counts.sum(), dtype=np.int64)
+
+    def has_action(self) -> npt.NDArray[np.bool_]:
+        """(N,) False where the action row holds NaN: the last frame of an episode has no action."""
+        action = self.read("action", 0, self.num_rows)
+        return np.logical_not(np.isnan(action.reshape(len(action), -1)).any(axis=1))
+
+    def in_memory(
+        self, columns: Sequence[str] | None = None, limit_bytes: int | None = None
+    ) -> Episodes:
+        """A reader that holds the columns in RAM as far as they fit; the rest is still streamed.
+
+        Smaller columns go first, so that the many small columns never wait for the images.
+
+        Args:
+            columns: Columns wanted in memory; every column by default.
+            limit_bytes: Bytes they may take; half of the available memory by default.
+        """
+        wanted = [self._require(name) for name in (self.columns if columns is None else columns)]
+        room = available_memory() // 2 if limit_bytes is None else limit_bytes
+        held: dict[str, Array] = {}
+        for column in sorted(wanted, key=lambda column: column.row_bytes):
+            size = column.row_bytes * self.num_rows
+            if size > room:
+                break
+            held[column.name] = self.read(column.name, 0, self.num_rows)
+            room -= size
+        return _HeldEpisodes(self, held)
+
+    def _require(self, column: str) -> Column:
+        if column not in self.columns:
+            near = difflib.get_close_matches(column, self.columns, n=3) or sorted(self.columns)
+            raise ValueError(
+                f"{self.path} has no numeric column '{column}'; did you mean: {', '.join(near)}?"
+            )
+        return self.columns[column]
+
+    def _row_index(self, index: npt.ArrayLike) -> Index:
+        given = np.asarray(index)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise ValueError(f"row indices are a 1-D integer array, not {given.dtype}{given.shape}")
+        rows = given.astype(np.int64)
+        bad = rows[(rows < 0) | (rows >= self.num_rows)]
+        if bad.size:
+            raise ValueError(f"{self.path}: row {bad[0]} is outside its {self.num_rows} rows")
+        return rows
+
+    def _require_within_episodes(self, first: Index, span: int) -> None:
+        episode = np.searchsorted(self.offsets, first, side="right") - 1
+        end = self.offsets[episode] + self.lengths[episode]
+        outside = np.flatnonzero(first + span > end)
+        if outside.size:
+            k = outside[0]
+            raise ValueError(
+                f"{self.path}: window {k} takes rows {first[k]} to {first[k] + span - 1}, but "
+                f"episode {episode[k]} ends at row {end[k] - 1}; take starts from window_starts"
+            )
+
+
+class _HeldEpisodes(Episodes):
+    """A reader with some columns in RAM; a pickled copy leaves them behind and streams instead."""
+
+    def __init__(self, source: Episodes, held: dict[str, Array]) -> None:
+        super().__init__(source.path, source.lengths, source.columns, source.attributes)
+        self._source = source
+        self._held = held
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": {}}
+
+    def _read(self, column: str, start: int, stop: int) -> Array:
+        if column in self._held:
+            return self._held[column][start:stop].copy()
+        return self._source.read(column, start, stop)
+
+    def _rows(self, column: str, index: Index) -> Array:
+        if column in self._held:
+            return np.take(self._held[column], index, axis=0, mode="clip")
+        return self._source.rows(column, index)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def open_episodes(path: str | Path) -> Episodes:
+    """Open an .h5 file, a folder with exactly one, a `.lance` folder or a `lerobot://` id.
+
+    Raises:
+        FileNotFoundError: There is nothing at `path`.
+        ValueError: What is there cannot be read as episodes; the message says why.
+    """
+    from goalward.data.foreign import ForeignEpisodes  # both import this module
+    from goalward.data.h5_episodes import H5Episodes
+
+    remote = re.fullmatch(r"lerobot:/+(.+)", str(path))  # a Path folds the two slashes into one
+    found = Path(path) if remote else _locate(Path(path).absolute())
+    if remote or found.suffix == ".lance":
+        return ForeignEpisodes(f"lerobot://{remote[1]}" if remote else str(found))
+    return H5Episodes(found)
+
+
+def available_memory() -> int:
+    """Bytes this process may still take: the machine's, or its control group's if less."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    meminfo, group = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
+    free = os.sysconf("SC_PHYS_PAGES") * page
+    if meminfo.exists() and (found := re.search(r"MemAvailable:\s*(\d+) kB", meminfo.read_text())):
+        free = int(found[1]) * 1024
+    if group.exists() and (limit := group.read_text().strip()).isdigit():
+        used = int(Path("/proc/self/statm").read_text().split()[1]) * page
+        free = min(free, max(int(limit) - used, 0))
+    return free
+
+
+def _locate(path: Path) -> Path:
+    """The one dataset a path stands for: itself, or the only one in a folder."""
+    if not path.is_dir() or path.suffix == ".lance":
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist; check the path")
+        return path
+    names = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES)
+    if len(names) != 1:
+        held = ", ".join(p.name for p in names) or "none"
+        raise ValueError(f"{path} must hold exactly one .h5 file, but holds {held}; give the file")
+    return names[0]

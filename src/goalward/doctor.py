@@ -1,0 +1,130 @@
+"""What this machine has, what it lacks, and the command that fixes it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from goalward.tasks.gl import INSTALL_HINT, available_backends
+from goalward.tasks.swm import PINNED_VERSION
+
+OLDEST_PYTHON = (3, 10)
+LEAST_DISK_GB = 5.0
+SIMULATORS = {
+    "stable-worldmodel": "stable_worldmodel",
+    "gymnasium": "gymnasium",
+    "mujoco": "mujoco",
+    "dm_control": "dm_control",
+    "ogbench": "ogbench",
+    "pymunk": "pymunk",
+    "pygame": "pygame",
+    "opencv-python-headless": "cv2",
+    "shapely": "shapely",
+}
+INSTALL_SIM = "pip install 'goalward[sim]' -c constraints.txt"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str = ""  # the command that mends it
+    needed_for: str = ""
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """Examine the machine; `folder` is where results would be written."""
+    yield _python()
+    yield _torch()
+    yield from map(_simulator, SIMULATORS)
+    yield _gl()
+    yield _disk(folder)
+
+
+def _python() -> Finding:
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    return Finding(
+        name="python",
+        ok=sys.version_info >= OLDEST_PYTHON,
+        found=platform.python_version(),
+        fix=f"install Python {wanted} or newer",
+    )
+
+
+def _torch() -> Finding:
+    """Torch and the device it would use; asked in a process of its own, since torch can crash."""
+    fix = "pip install torch -c constraints.txt"
+    if importlib.util.find_spec("torch") is None:
+        return Finding(name="torch", ok=False, found="not installed", fix=fix)
+    code = (
+        "import torch;"
+        "d='cuda' if torch.cuda.is_available() else"
+        " 'mps' if torch.backends.mps.is_available() else 'cpu';"
+        "print(torch.__version__, 'on', d, f'({torch.get_num_threads()} threads)')"
+    )
+    answer = _ask_python(code)
+    if answer is None:
+        return Finding(name="torch", ok=False, found="installed, but fails at import", fix=fix)
+    return Finding(name="torch", ok=True, found=answer)
+
+
+def _simulator(distribution: str) -> Finding:
+    module = SIMULATORS[distribution]
+    needed_for = "simulating the tasks"
+    try:
+        version = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    if not version or importlib.util.find_spec(module) is None:
+        found, ok = "not installed", False
+    elif distribution == "stable-worldmodel" and version != PINNED_VERSION:
+        found, ok = f"{version}, but goalward is made for {PINNED_VERSION}", False
+    else:
+        found, ok = version, True
+    return Finding(name=distribution, ok=ok, found=found, fix=INSTALL_SIM, needed_for=needed_for)
+
+
+def _gl() -> Finding:
+    backends = available_backends()
+    return Finding(
+        name="off-screen GL",
+        ok=bool(backends),
+        found=", ".join(backends) or "no library found",
+        fix=f"{INSTALL_HINT}   (as root; Debian and Ubuntu)",
+        needed_for="drawing cube and reacher",
+    )
+
+
+def _disk(folder: Path) -> Finding:
+    existing = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    free = shutil.disk_usage(existing).free / 1e9
+    return Finding(
+        name="disk",
+        ok=free >= LEAST_DISK_GB,
+        found=f"{free:.0f} GB free at {existing}",
+        fix=f"free {LEAST_DISK_GB:.0f} GB, or write to another disk with --out",
+    )
+
+
+def _ask_python(code: str) -> str | None:
+    try:
+        done = subprocess.run(  # noqa: S603 - this interpreter and a constant, no shell
+            [sys.executable, "-W", "ignore", "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,1 @@
+"""Start and goal pairs, rollouts and floors."""

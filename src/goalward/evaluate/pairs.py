@@ -1,0 +1,91 @@
+"""Start and goal pairs: a row of an episode, and the row some steps later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from goalward.data.episodes import Episodes
+from goalward.tasks.spec import Array, Protocol, Row, Task
+
+GOAL_OFFSET = 25  # steps from start to goal, as in the benchmark
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Global row numbers of starts and goals, each of shape (n,)."""
+
+    start_rows: Array
+    goal_rows: Array
+
+    def __len__(self) -> int:
+        return len(self.start_rows)
+
+
+def state_rows(episodes: Episodes, task: Task, index: Array) -> Row:
+    """The state columns of many rows at once.
+
+    Raises:
+        ValueError: the file lacks a column that this task cannot do without.
+    """
+    for name in task.restore_columns:
+        if name not in episodes.columns:
+            raise ValueError(
+                f"{episodes.path} lacks the column {name!r}, which task {task.name} needs; "
+                f"it has: {', '.join(episodes.columns)}"
+            )
+    names = [name for name in task.state_columns if name in episodes.columns]
+    return {name: episodes.rows(name, index) for name in names}
+
+
+def candidate_pairs(
+    episodes: Episodes, *, offset: int = GOAL_OFFSET, among: Array | None = None
+) -> Pairs:
+    """Every pair that is `offset` steps apart within one of the episodes."""
+    if offset < 1:
+        raise ValueError(f"offset must be at least 1, got {offset}")
+    starts = episodes.window_starts(offset + 1, among)
+    return Pairs(start_rows=starts, goal_rows=starts + offset)
+
+
+def draw_pairs(
+    episodes: Episodes,
+    task: Task,
+    protocol: Protocol,
+    count: int,
+    *,
+    seed: int,
+    offset: int = GOAL_OFFSET,
+    among: Array | None = None,
+) -> Pairs:
+    """Draw pairs that the protocol admits, spread evenly over the episodes.
+
+    Each episode gives one random pair before any gives a second one, so that long stretches of a
+    few episodes do not decide the result.
+
+    Raises:
+        ValueError: the protocol admits fewer pairs than asked for.
+    """
+    pairs = candidate_pairs(episodes, offset=offset, among=among)
+    start = state_rows(episodes, task, pairs.start_rows)
+    goal = state_rows(episodes, task, pairs.goal_rows)
+    admitted = pairs.start_rows[protocol.admits(start, goal)] if len(pairs) else pairs.start_rows
+    if count < 1 or len(admitted) < count:
+        raise ValueError(
+            f"asked for {count} pairs, but {len(admitted)} of the {len(pairs)} pairs in "
+            f"{episodes.path} are admitted; ask for fewer or collect more episodes"
+        )
+    chosen = _one_an_episode_first(admitted, episodes, np.random.default_rng(seed))[:count]
+    return Pairs(start_rows=chosen, goal_rows=chosen + offset)
+
+
+def _one_an_episode_first(rows: Array, episodes: Episodes, rng: np.random.Generator) -> Array:
+    """Rows in random order, but every episode's first before any episode's second."""
+    shuffled = rng.permutation(rows)
+    owner = np.searchsorted(episodes.offsets, shuffled, side="right") - 1
+    by_owner = np.argsort(owner, kind="stable")
+    _, first, counts = np.unique(owner[by_owner], return_index=True, return_counts=True)
+    turn = np.empty(len(rows), dtype=np.int64)
+    turn[by_owner] = np.arange(len(rows)) - np.repeat(first, counts)
+    return shuffled[np.argsort(turn, kind="stable")]

@@ -1,0 +1,26 @@
+"""The benchmark tasks and their simulators."""
+
+from __future__ import annotations
+
+import difflib
+
+from goalward.tasks.cube import CUBE
+from goalward.tasks.push_t import PUSH_T
+from goalward.tasks.reacher import REACHER
+from goalward.tasks.spec import Task
+from goalward.tasks.two_room import TWO_ROOM
+
+TASKS: dict[str, Task] = {task.name: task for task in (TWO_ROOM, PUSH_T, CUBE, REACHER)}
+
+
+def get_task(name: str) -> Task:
+    """The task called `name`.
+
+    Raises:
+        ValueError: there is none; the message offers the nearest name.
+    """
+    if name in TASKS:
+        return TASKS[name]
+    near = difflib.get_close_matches(name, TASKS, n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"unknown task {name!r}; {hint}tasks are: {', '.join(TASKS)}")

@@ -1,0 +1,260 @@
+"""OGBench-Cube: a robot arm picks a cube up and puts it down elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from goalward.tasks.frames import resized
+from goalward.tasks.gl import prepare_gl
+from goalward.tasks.mujoco_render import FastRenderer
+from goalward.tasks.spec import (
+    Array,
+    Protocol,
+    Row,
+    SceneConfig,
+    Simulator,
+    Task,
+    clip_action,
+    unsolved_starts,
+)
+from goalward.tasks.swm import make_swm_env
+
+CUBE_HEIGHT = 0.02  # of its centre when it lies on the table
+MESH_CELL = 0.008  # metres; leaves 10k of the arm's 185k faces, and a small frame the same
+SUCCESS_DISTANCE = 0.04
+STRICT_DISTANCE = 0.03
+STRICT_ANGLE = np.deg2rad(15.0)
+MOVED_DISTANCE = 0.01
+
+
+class CubeSimulator(Simulator):
+    """stable-worldmodel's single-cube scene, made restorable.
+
+    `mj_step` leaves link and site positions one physics step behind the joint angles, and both
+    the controller and the camera read them. They are brought up to date after every step, so
+    that a restored moment moves and looks exactly as the recorded one did.
+    """
+
+    def __init__(self, scene: SceneConfig) -> None:
+        prepare_gl()
+        self._scene = scene
+        self._env = make_swm_env(
+            "swm/OGBCube-v0", env_type="single", mode="data_collection", visualize_info=False
+        )
+        import mujoco  # only after torch, see make_swm_env
+
+        self._mujoco = mujoco
+        self._has_goal = False
+        self._draw = FastRenderer(
+            self._env._model, "front_pixels", scene.image_size, mesh_cell=MESH_CELL
+        )
+
+    @property
+    def env(self) -> Any:
+        """The underlying environment, for the oracle that needs its privileged information."""
+        return self._env
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Cube and open hand anywhere in their sampling regions."""
+        env, mujoco = self._env, self._mujoco
+        mujoco.mj_resetData(env._model, env._data)
+        env._data.qpos[env._arm_joint_ids] = env._home_qpos
+        mujoco.mj_kinematics(env._model, env._data)
+        start = env.variation_space["agent"]["ee_start_position"]
+        start.set_value(rng.uniform(*env._arm_sampling_bounds))
+        env.np_random = rng
+        env.initialize_arm()
+        cube = env._data.joint("object_joint_0")
+        cube.qpos[:3] = [*rng.uniform(*env._object_sampling_bounds), CUBE_HEIGHT]
+        cube.qpos[3:] = yaw_quaternion(rng.uniform(0.0, 2 * np.pi))
+        self.restore({"qpos": env._data.qpos.copy(), "qvel": np.zeros(env._model.nv)})
+
+    def step(self, action: Array) -> bool:
+        """One control step of 25 physics steps."""
+        _, _, reached, _, _ = self._env.step(clip_action(action))
+        self._refresh()
+        return bool(reached) and self._has_goal
+
+    def _refresh(self) -> None:
+        model, data = self._env._model, self._env._data
+        self._mujoco.mj_kinematics(model, data)
+        self._mujoco.mj_camlight(model, data)
+
+    def row(self) -> dict[str, Array]:
+        """Joint state and solver warm start, hand and cube."""
+        data, info = self._env._data, self._env.compute_ob_info()
+        return {
+            "qpos": data.qpos.copy(),
+            "qvel": data.qvel.copy(),
+            "qacc_warmstart": data.qacc_warmstart.copy(),
+            "proprio_effector_pos": info["proprio/effector_pos"],
+            "proprio_effector_yaw": info["proprio/effector_yaw"],
+            "proprio_gripper_opening": info["proprio/gripper_opening"],
+            "privileged_block_0_pos": info["privileged/block_0_pos"],
+            "privileged_block_0_quat": info["privileged/block_0_quat"],
+        }
+
+    def restore(self, row: Row) -> None:
+        """Return to a recorded state; public datasets have no warm start."""
+        env, data = self._env, self._env._data
+        qpos, qvel = np.array(row["qpos"]), np.array(row["qvel"])
+        warmstart = np.array(row.get("qacc_warmstart", np.zeros_like(qvel)))
+        self._mujoco.mj_resetData(env._model, data)
+        env.set_state(qpos, qvel)
+        env.pre_step()
+        data.qacc_warmstart[:] = warmstart
+        env._success = False
+        self._refresh()
+        self._has_goal = False
+
+    def set_goal(self, row: Row) -> None:
+        """Aim for the cube pose of `row`."""
+        self._env.set_target_pos(0, row["privileged_block_0_pos"], row["privileged_block_0_quat"])
+        self._has_goal = True
+
+    def render(self) -> Array:
+        """The table from the front; the goal is never drawn."""
+        if self._scene.rendering == "environment":
+            return resized(self._env.render(), self._scene.image_size)
+        return self._draw(self._env._data)
+
+    def close(self) -> None:
+        """Free the GL context."""
+        self._draw.close()
+
+
+class NoisyOracle:
+    """OGBench's Markovian pick-and-place oracle with action noise and one target after another.
+
+    The oracle alone would keep one target and stand still once it is met; a new target is drawn
+    whenever it is done.
+    """
+
+    MAX_NOISE = 0.1  # an episode's noise level is uniform up to this
+    NOISE_SHAPE = np.array([1.0, 1.0, 1.0, 3.0, 10.0])  # x, y, z, yaw, gripper
+
+    def __init__(self, simulator: CubeSimulator, rng: np.random.Generator) -> None:
+        from ogbench.manipspace.oracles.markov.cube_markov import CubeMarkovOracle
+
+        self._env = simulator.env
+        self._rng = rng
+        self._noise = rng.uniform(0.0, self.MAX_NOISE) * self.NOISE_SHAPE
+        self._oracle = CubeMarkovOracle(env=self._env)
+        self._new_target()
+
+    def _new_target(self) -> None:
+        env, rng = self._env, self._rng
+        place = [*rng.uniform(*env._target_sampling_bounds), CUBE_HEIGHT]
+        env.set_target_pos(0, place, yaw_quaternion(rng.uniform(0.0, 2 * np.pi)))
+        self._oracle.reset(None, None)
+        # The oracle draws where to retreat from numpy's global state; draw it again from ours.
+        self._oracle._final_pos = rng.uniform(*env._arm_sampling_bounds)
+        self._oracle._final_yaw = rng.uniform(-np.pi, np.pi)
+
+    def __call__(self) -> Array:
+        """The oracle's action, noisy."""
+        action = self._oracle.select_action(None, self._env.compute_ob_info())
+        if self._oracle.done:
+            self._new_target()
+        return clip_action(action + self._noise * self._rng.normal(size=5))
+
+
+def yaw_quaternion(yaw: float) -> list[float]:
+    """Rotation about the vertical axis as (w, x, y, z)."""
+    return [float(np.cos(yaw / 2)), 0.0, 0.0, float(np.sin(yaw / 2))]
+
+
+def _cube_symmetries() -> Array:
+    """The 24 rotations that map a cube to itself, as quaternions of shape (24, 4)."""
+    half, diagonal = 0.5, np.sqrt(0.5)
+    axes = np.eye(4)
+    pairs = [
+        (np.eye(4)[i] + sign * np.eye(4)[j]) * diagonal
+        for i in range(4)
+        for j in range(i)
+        for sign in (1, -1)
+    ]
+    signs = np.array(np.meshgrid([1], [1, -1], [1, -1], [1, -1])).reshape(4, -1).T
+    return np.concatenate([axes, pairs, signs * half])
+
+
+CUBE_SYMMETRIES = _cube_symmetries()
+
+
+def cube_angle(a: Array, b: Array) -> Array:
+    """Angle between two cube orientations (..., 4), up to the cube's symmetries."""
+    conjugate = a * np.array([1.0, -1.0, -1.0, -1.0])
+    relative = quaternion_product(conjugate, b)
+    cosine = np.abs(relative @ CUBE_SYMMETRIES.T).max(axis=-1)
+    return 2 * np.arccos(np.clip(cosine, 0.0, 1.0))
+
+
+def quaternion_product(a: Array, b: Array) -> Array:
+    """Hamilton product of quaternions (..., 4) given as w, x, y, z."""
+    w, u = a[..., :1], a[..., 1:]
+    s, v = b[..., :1], b[..., 1:]
+    scalar = w * s - (u * v).sum(axis=-1, keepdims=True)
+    return np.concatenate([scalar, w * v + s * u + np.cross(u, v)], axis=-1)
+
+
+def _cube_distance(row: Row, goal: Row) -> Array:
+    offset = row["privileged_block_0_pos"] - goal["privileged_block_0_pos"]
+    distance: Array = np.linalg.norm(offset, axis=-1)
+    return distance
+
+
+def _cube_there(row: Row, goal: Row) -> Array:
+    return _cube_distance(row, goal) <= SUCCESS_DISTANCE
+
+
+def _cube_posed(row: Row, goal: Row) -> Array:
+    turned = cube_angle(row["privileged_block_0_quat"], goal["privileged_block_0_quat"])
+    return (_cube_distance(row, goal) <= STRICT_DISTANCE) & (turned <= STRICT_ANGLE)
+
+
+def _cube_moves(start: Row, goal: Row) -> Array:
+    return _cube_distance(start, goal) > MOVED_DISTANCE
+
+
+CUBE = Task(
+    name="cube",
+    env_id="swm/OGBCube-v0",
+    summary="A robot arm picks a cube up and puts it down elsewhere.",
+    action_dim=5,
+    episode_steps=200,
+    state_columns=(
+        "qpos",
+        "qvel",
+        "qacc_warmstart",
+        "proprio_effector_pos",
+        "proprio_effector_yaw",
+        "proprio_gripper_opening",
+        "privileged_block_0_pos",
+        "privileged_block_0_quat",
+    ),
+    restore_columns=("qpos", "qvel", "privileged_block_0_pos", "privileged_block_0_quat"),
+    needs_gl=True,
+    make=CubeSimulator,
+    protocols={
+        "paper": Protocol(
+            summary="the environment's own: cube within 4 cm of its goal",
+            solved=_cube_there,
+            environments_own=True,
+        ),
+        "moderate": Protocol(
+            summary="cube within 4 cm, solved starts left out",
+            solved=_cube_there,
+            admits=unsolved_starts(_cube_there),
+        ),
+        "strict": Protocol(
+            summary="cube within 3 cm and 15° (24 symmetries) for 3 steps, solved starts left out",
+            solved=_cube_posed,
+            hold=3,
+            admits=unsolved_starts(_cube_posed),
+        ),
+    },
+    demonstrators={"oracle": NoisyOracle},
+    pair_subsets={"moved": _cube_moves},
+)

@@ -1,0 +1,129 @@
+"""Fast off-screen rendering of MuJoCo scenes on a CPU.
+
+The camera and the scene are the environment's own. What costs time without telling a small image
+anything is left out: multisampling, shadows, reflections, and most of the arm's mesh faces.
+Instead, small frames are drawn at twice the size and averaged, so that a sub-pixel motion still
+changes them. Physics never sees the render-only copy of the model.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import functools
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+
+from goalward.tasks.gl import no_gl_context
+from goalward.tasks.spec import Array
+
+SUPERSAMPLE_UP_TO = 128  # larger frames are drawn at their own size
+SHADOW_MAP_SIZE = 512
+
+_OPEN: weakref.WeakSet[FastRenderer] = weakref.WeakSet()
+
+
+def decimated_faces(vertices_V3: Array, faces_F3: Array, cell: float) -> Array:
+    """Merge the vertices of each cubic cell and return the faces that keep an area.
+
+    Args:
+        vertices_V3: vertex positions.
+        faces_F3: vertex indices of each triangle.
+        cell: edge of the cells, in the unit of the vertices.
+
+    Returns:
+        Triangles (at most F of them, each once) that index into the same vertices.
+    """
+    cells = np.floor(vertices_V3 / cell).astype(np.int64)
+    _, first, inverse = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+    merged = first[inverse.reshape(-1)][faces_F3]
+    a, b, c = merged.T
+    return np.unique(merged[(a != b) & (b != c) & (a != c)], axis=0)
+
+
+def render_model(model: Any, *, image_size: int, mesh_cell: float | None = None) -> Any:
+    """A copy of an `MjModel` for drawing only.
+
+    Meshes shrink in place (fewer faces, same vertex buffer), which spares a second compilation.
+    """
+    drawn = copy.copy(model)
+    drawn.vis.quality.offsamples = 0
+    drawn.vis.quality.shadowsize = SHADOW_MAP_SIZE
+    drawn.vis.global_.offwidth = drawn.vis.global_.offheight = image_size
+    if mesh_cell is None:
+        return drawn
+    for mesh in range(drawn.nmesh):
+        at, num = drawn.mesh_vertadr[mesh], drawn.mesh_vertnum[mesh]
+        face, num_faces = drawn.mesh_faceadr[mesh], drawn.mesh_facenum[mesh]
+        fewer = decimated_faces(
+            drawn.mesh_vert[at : at + num], drawn.mesh_face[face : face + num_faces], mesh_cell
+        )
+        drawn.mesh_face[face : face + len(fewer)] = fewer
+        drawn.mesh_facenum[mesh] = len(fewer)
+    return drawn
+
+
+class FastRenderer:
+    """Draws one camera of one model; the GL context lives as long as the renderer."""
+
+    def __init__(
+        self, model: Any, camera: str | int, image_size: int, *, mesh_cell: float | None = None
+    ) -> None:
+        import mujoco
+
+        self._scale = 2 if image_size <= SUPERSAMPLE_UP_TO else 1
+        drawn_size = image_size * self._scale
+        self._camera = camera
+        drawn = render_model(model, image_size=drawn_size, mesh_cell=mesh_cell)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the error that follows says it better
+                self._renderer: Any = mujoco.Renderer(drawn, drawn_size, drawn_size)
+        except (RuntimeError, OSError, AttributeError, mujoco.FatalError) as error:
+            raise no_gl_context(error) from error
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+        _OPEN.add(self)
+        _close_all_at_exit()
+
+    def __call__(self, data: Any) -> Array:
+        """The frame of `data`: uint8 of shape (image_size, image_size, 3)."""
+        self._renderer.update_scene(data, camera=self._camera)
+        frame: Array = self._renderer.render()
+        return frame.copy() if self._scale == 1 else halve(frame)
+
+    def close(self) -> None:
+        """Free the GL context.
+
+        MuJoCo frees its GL objects in whichever context is current; without the first line that
+        would be another renderer's, whose frames would be garbage from then on.
+        """
+        if self._renderer is not None:
+            self._renderer._gl_context.make_current()
+            self._renderer.close()
+            self._renderer = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_renderer", None) is not None:
+            self.close()
+
+
+@functools.cache
+def _close_all_at_exit() -> None:
+    """Have what is still open freed before MuJoCo's own exit hook, which is registered by then."""
+
+    def close_all() -> None:
+        for renderer in list(_OPEN):
+            renderer.close()
+
+    atexit.register(close_all)
+
+
+def halve(frame: Array) -> Array:
+    """Average 2 x 2 blocks of a uint8 image of shape (2H, 2W, 3), rounding to nearest."""
+    wide = frame.astype(np.uint16)
+    total = wide[0::2, 0::2] + wide[1::2, 0::2] + wide[0::2, 1::2] + wide[1::2, 1::2]
+    return ((total + 2) >> 2).astype(np.uint8)

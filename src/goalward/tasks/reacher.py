@@ -1,0 +1,179 @@
+"""Reacher: a two-link arm brings its joints to given angles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from goalward.tasks.frames import resized
+from goalward.tasks.gl import prepare_gl
+from goalward.tasks.mujoco_render import FastRenderer
+from goalward.tasks.spec import (
+    Array,
+    Policy,
+    Protocol,
+    Row,
+    SceneConfig,
+    Simulator,
+    Task,
+    clip_action,
+    unsolved_starts,
+)
+from goalward.tasks.swm import make_swm_env
+
+ARM_LENGTH = HAND_LENGTH = 0.12  # metres from joint to joint, and from wrist to fingertip
+WRIST_LIMIT = np.deg2rad(160.0)
+SUCCESS_ANGLE = 0.05
+STRICT_DISTANCE = 0.01
+
+
+class ReacherSimulator(Simulator):
+    """stable-worldmodel's Reacher with the task `qpos_match`."""
+
+    def __init__(self, scene: SceneConfig) -> None:
+        prepare_gl()
+        self._scene = scene
+        self._env = make_swm_env("swm/ReacherDMControl-v0", task="qpos_match")
+        import mujoco  # only after torch, see make_swm_env
+
+        self._mj_forward = mujoco.mj_forward
+        self._env._mjcf_tempdir.cleanup()  # held the model's XML, which is compiled by now
+        self._dm_env = self._env.env._env
+        self._dm_env._step_limit = float("inf")  # episodes end when their user says so
+        self._model = self._env.env.physics.model.ptr
+        self._data = self._env.env.physics.data.ptr
+        self._draw = FastRenderer(self._model, self._env.camera_id, scene.image_size)
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """An arm at rest in a uniformly drawn pose."""
+        shoulder, wrist = rng.uniform(-np.pi, np.pi), rng.uniform(-WRIST_LIMIT, WRIST_LIMIT)
+        self.restore({"qpos": np.array([shoulder, wrist]), "qvel": np.zeros(2)})
+
+    def step(self, action: Array) -> bool:
+        """One control step of two physics steps (one, if the first reaches the goal)."""
+        _, _, reached, _, _ = self._env.step(clip_action(action))
+        self._dm_env._reset_next_step = False  # reaching the goal ends no simulation here
+        return bool(reached)
+
+    def row(self) -> dict[str, Array]:
+        """Joint angles and velocities, fingertip, and the solver's warm start."""
+        data = self._data
+        return {
+            "qpos": data.qpos.copy(),
+            "qvel": data.qvel.copy(),
+            "qacc_warmstart": data.qacc_warmstart.copy(),
+            "finger_pos": data.geom("finger").xpos[:2].copy(),
+        }
+
+    def restore(self, row: Row) -> None:
+        """Return to a recorded state; public datasets have no warm start."""
+        self._dm_env.task.target_qpos = None
+        data = self._data
+        data.qpos[:], data.qvel[:], data.ctrl[:] = row["qpos"], row["qvel"], 0.0
+        self._mj_forward(self._model, data)
+        data.qacc_warmstart[:] = row.get("qacc_warmstart", np.zeros(2))
+
+    def set_goal(self, row: Row) -> None:
+        """Aim for the joint angles of `row`."""
+        self._env.set_target_qpos(row["qpos"])
+
+    def render(self) -> Array:
+        """The arm from above; the goal is never drawn."""
+        if self._scene.rendering == "environment":
+            return resized(self._env.render(), self._scene.image_size)
+        return self._draw(self._data)
+
+    def close(self) -> None:
+        """Free the GL context."""
+        self._draw.close()
+
+
+class JointTargets:
+    """A PD controller that follows random joint targets under correlated (OU) noise."""
+
+    GAINS = np.array([2.0, 1.0])
+    DAMPING = np.array([0.6, 0.3])
+    HOLD = (15, 45)  # steps a target is held, upper end excluded
+    NOISE = 0.3
+    NOISE_MEMORY = 0.85
+
+    def __init__(self, simulator: ReacherSimulator, rng: np.random.Generator) -> None:
+        self._simulator = simulator
+        self._rng = rng
+        self._noise = np.zeros(2)
+        self._left = 0
+        self._target = np.zeros(2)
+
+    def __call__(self) -> Array:
+        """Torque towards the target, plus noise."""
+        row, rng = self._simulator.row(), self._rng
+        if self._left == 0:
+            self._left = int(rng.integers(*self.HOLD))
+            self._target = np.array(
+                [rng.uniform(-np.pi, np.pi), rng.uniform(-WRIST_LIMIT, WRIST_LIMIT)]
+            )
+        self._left -= 1
+        fresh = np.sqrt(1 - self.NOISE_MEMORY**2) * self.NOISE * rng.normal(size=2)
+        self._noise = self.NOISE_MEMORY * self._noise + fresh
+        error = self._target - row["qpos"]
+        error[0] = (error[0] + np.pi) % (2 * np.pi) - np.pi
+        return clip_action(self.GAINS * error - self.DAMPING * row["qvel"] + self._noise)
+
+
+def uniform_actions(simulator: ReacherSimulator, rng: np.random.Generator) -> Policy:  # noqa: ARG001
+    """Independent uniform actions, as in the benchmark's own data."""
+    return lambda: rng.uniform(-1.0, 1.0, size=2).astype(np.float32)
+
+
+def fingertip(qpos: Array) -> Array:
+    """Fingertip position (..., 2) in metres from joint angles (..., 2)."""
+    shoulder, elbow = qpos[..., 0], qpos[..., 0] + qpos[..., 1]
+    x = ARM_LENGTH * np.cos(shoulder) + HAND_LENGTH * np.cos(elbow)
+    y = ARM_LENGTH * np.sin(shoulder) + HAND_LENGTH * np.sin(elbow)
+    return np.stack([x, y], axis=-1)
+
+
+def _angles_match(row: Row, goal: Row) -> Array:
+    return (np.abs(row["qpos"] - goal["qpos"]) < SUCCESS_ANGLE).all(axis=-1)
+
+
+def _periodic_angles_match(row: Row, goal: Row) -> Array:
+    error = row["qpos"] - goal["qpos"]
+    shoulder = (error[..., 0] + np.pi) % (2 * np.pi) - np.pi  # the shoulder turns freely
+    return (np.abs(shoulder) < SUCCESS_ANGLE) & (np.abs(error[..., 1]) < SUCCESS_ANGLE)
+
+
+def _fingertip_there(row: Row, goal: Row) -> Array:
+    miss = np.linalg.norm(fingertip(row["qpos"]) - fingertip(goal["qpos"]), axis=-1)
+    return miss <= STRICT_DISTANCE
+
+
+REACHER = Task(
+    name="reacher",
+    env_id="swm/ReacherDMControl-v0",
+    summary="A two-link arm brings its joints to given angles.",
+    action_dim=2,
+    episode_steps=200,
+    state_columns=("qpos", "qvel", "qacc_warmstart", "finger_pos"),
+    restore_columns=("qpos", "qvel"),
+    needs_gl=True,
+    make=ReacherSimulator,
+    protocols={
+        "paper": Protocol(
+            summary="the environment's own: both angles within 0.05 rad, never wrapped",
+            solved=_angles_match,
+            environments_own=True,
+        ),
+        "moderate": Protocol(
+            summary="both angles within 0.05 rad, shoulder periodic, solved starts left out",
+            solved=_periodic_angles_match,
+            admits=unsolved_starts(_periodic_angles_match),
+        ),
+        "strict": Protocol(
+            summary="fingertip within 1 cm for 2 steps, solved starts left out",
+            solved=_fingertip_there,
+            hold=2,
+            admits=unsolved_starts(_fingertip_there),
+        ),
+    },
+    demonstrators={"targets": JointTargets, "uniform": uniform_actions},
+)

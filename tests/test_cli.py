@@ -1,0 +1,244 @@
+"""The command line: quick, quiet when asked, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import pytest
+from PIL import Image
+
+from goalward import cli
+from goalward.tasks import TASKS, gl
+
+Dataset = Callable[[str], Path]
+Capture = pytest.CaptureFixture[str]
+HEAVY = ("torch", "numpy", "h5py", "stable_worldmodel", "mujoco", "rich", "goalward.tasks")
+
+
+def refusal(capsys: Capture, *arguments: str) -> str:
+    """The one line that a refused command prints."""
+    assert cli.main([*arguments]) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith("goalward: ")
+    assert streams.err.count("\n") == 1
+    return streams.err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom goalward.cli import parse\n"
+        "try:\n    parse(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "collect" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_tasks_are_listed_for_people_and_for_programs(capsys: Capture) -> None:
+    assert cli.main(["tasks"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{name}: " in out for name in TASKS)
+    assert cli.main(["tasks", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [task["name"] for task in facts] == list(TASKS)
+    assert facts[1]["floors"] == ["zero", "random", "line"]
+    assert set(facts[0]["protocols"]) == {"paper", "moderate", "strict"}
+
+
+def test_an_unknown_task_is_answered_with_the_nearest(capsys: Capture, tmp_path: Path) -> None:
+    line = refusal(capsys, "collect", "pusht", "--out", str(tmp_path / "x"), "--json")
+    assert "unknown task 'pusht'; did you mean 'push-t'?" in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--image-size", "0"), "image_size must be between 16 and 512, got 0"),
+        (("--episodes", "-3"), "episodes must be at least 1, got -3"),
+        (("--workers", "0"), "workers must be at least 1, got 0"),
+        (("--demonstrator", "me"), "has no demonstrator 'me'"),
+    ],
+)
+def test_a_flag_out_of_range_is_refused(
+    flags: tuple[str, ...], message: str, capsys: Capture, tmp_path: Path
+) -> None:
+    out = tmp_path / "x"
+    assert message in refusal(capsys, "collect", "two-room", "--out", str(out), "--json", *flags)
+    assert not out.exists()
+
+
+def test_a_flag_that_cannot_be_parsed_exits_with_code_2(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["collect", "two-room", "--episodes", "many", "--out", "x"])
+    assert caught.value.code == 2
+    assert "many" in capsys.readouterr().err
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """A folder that nobody may write, root included: root puts on another user's hat."""
+    folder.chmod(0o555)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+def test_a_read_only_folder_is_refused(capsys: Capture) -> None:
+    import goalward.data.collect  # noqa: F401 - before the hat is on: it may not read our files
+
+    locked = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own folders are closed to other users
+    try:
+        with read_only(locked):
+            line = refusal(capsys, "collect", "two-room", "--out", str(locked / "x"), "--json")
+        assert "Permission denied; choose a folder that you may write to" in line
+        assert list(locked.iterdir()) == []
+    finally:
+        shutil.rmtree(locked)
+
+
+def test_a_machine_without_gl_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gl, "LIBRARIES", {"osmesa": ("libNoSuchLibrary.so",)})
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    with pytest.raises(ValueError, match=r"no off-screen OpenGL library .* libosmesa6"):
+        gl.prepare_gl()
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(
+        ValueError, match=r"MUJOCO_GL='osmesa' cannot be used here \(can be: none\)"
+    ):
+        gl.prepare_gl()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GLFW draws without a display elsewhere")
+def test_a_gl_back_end_that_cannot_draw_here_gives_one_line(tmp_path: Path) -> None:
+    flags = ("--episodes", "1", "--steps", "2", "--out", str(tmp_path / "x"), "--json")
+    without = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    done = subprocess.run(
+        [sys.executable, "-m", "goalward.cli", "collect", "reacher", *flags],
+        capture_output=True,
+        text=True,
+        env=without | {"MUJOCO_GL": "glfw"},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("goalward: MuJoCo cannot draw with MUJOCO_GL='glfw'")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("command", ["inspect", "floors"])
+def test_a_missing_file_is_refused(command: str, capsys: Capture, tmp_path: Path) -> None:
+    assert "does not exist" in refusal(capsys, command, str(tmp_path / "none.h5"), "--json")
+
+
+def test_a_truncated_file_is_refused(dataset: Dataset, capsys: Capture, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.h5"
+    cut.write_bytes((dataset("two-room") / "episodes.h5").read_bytes()[:50_000])
+    assert "is cut short (truncated HDF5)" in refusal(capsys, "inspect", str(cut), "--json")
+
+
+def test_a_foreign_hdf5_file_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["weights"] = [1.0, 2.0]
+    line = refusal(capsys, "inspect", str(tmp_path / "other.h5"), "--json")
+    assert "is no episode file: it has no dataset 'ep_len', only weights" in line
+
+
+def test_a_missing_column_is_refused(dataset: Dataset, capsys: Capture, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.h5"
+    shutil.copy(dataset("two-room") / "episodes.h5", copy)
+    with h5py.File(copy, "a") as file:
+        del file["state"]
+    assert "lacks the column 'state'" in refusal(capsys, "floors", str(copy), "--json")
+
+
+def test_a_file_that_does_not_say_its_task_needs_the_flag(
+    dataset: Dataset, capsys: Capture, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.h5"
+    shutil.copy(dataset("two-room") / "episodes.h5", copy)
+    with h5py.File(copy, "a") as file:
+        del file.attrs["task"]
+    assert "does not say its task; name it with --task" in refusal(capsys, "floors", str(copy))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_inspect_tells_the_numbers_and_draws_a_sheet(
+    name: str, dataset: Dataset, capsys: Capture, tmp_path: Path
+) -> None:
+    sheet = tmp_path / "sheet.png"
+    assert cli.main(["inspect", str(dataset(name)), "--json", "--sheet", str(sheet)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    task = TASKS[name]
+    assert facts["steps"] == facts["episodes"] * (task.episode_steps + 1)
+    assert len(facts["action"]["mean"]) == task.action_dim
+    assert 0 <= facts["solved_pairs"]["paper"] < 0.6
+    assert facts["contact_sheet"] == str(sheet)
+    with Image.open(sheet) as image:
+        assert image.width > 1000
+        assert len(image.convert("RGB").getcolors(1 << 20) or []) > 30
+
+
+def test_inspect_speaks_to_people_too(dataset: Dataset, capsys: Capture) -> None:
+    assert cli.main(["inspect", str(dataset("push-t"))]) == 0
+    out = capsys.readouterr().out
+    assert "block_velocity" in out
+    assert (dataset("push-t") / "contact_sheet.png").is_file()
+
+
+def test_the_doctor_finds_this_machine_fit(capsys: Capture) -> None:
+    assert cli.main(["doctor", "--json"]) == 0
+    findings = {f["name"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert findings["stable-worldmodel"]["found"] == "0.1.1"
+    assert {"python", "torch", "mujoco", "off-screen GL", "disk"} <= findings.keys()
+
+
+def test_the_doctor_names_the_command_that_mends(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gl, "LIBRARIES", {"osmesa": ("libNoSuchLibrary.so",)})
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("goalward.doctor.SIMULATORS", {"no-such-simulator": "nosuch"})
+    assert cli.main(["doctor"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "missing" in out
+    assert "libosmesa6" in out
+    assert "goalward[sim]" in out
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.ENOSPC, "", "/a/b"), "/a/b: No space left on device; free some space"),
+        (OSError(errno.EROFS, "", "/a"), "/a: Read-only file system; choose a folder"),
+        (ValueError("width: expected int"), "width: expected int"),
+    ],
+)
+def test_errors_are_described_with_a_remedy(error: ValueError | OSError, line: str) -> None:
+    assert cli.describe_error(error).startswith(line)
+
+
+def test_ctrl_c_is_not_an_accident(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: cli.Tasks) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.Tasks, "run", interrupt)
+    assert cli.main(["tasks"]) == 130
+    assert "the same command goes on where it stopped" in capsys.readouterr().err

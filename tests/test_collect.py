@@ -1,0 +1,175 @@
+"""Collections do not depend on the number of workers or on interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from goalward.artifacts import load_manifest
+from goalward.data.collect import CollectConfig, collect
+from goalward.data.episodes import open_episodes
+from goalward.tasks import TASKS, get_task
+
+pytest.importorskip("stable_worldmodel")
+
+Dataset = Callable[[str], Path]
+SMALL = CollectConfig.for_task("two-room", episodes=8, seed=3, episode_steps=30)
+
+
+def command(out: Path, *flags: str) -> list[str]:
+    small = ["--episodes", "8", "--seed", "3", "--steps", "30", "--out", str(out)]
+    return [sys.executable, "-m", "goalward.cli", "collect", "two-room", *small, *flags]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an uninterrupted collection by one worker."""
+    return collect(SMALL, tmp_path_factory.mktemp("whole") / "run", workers=1).file
+
+
+def test_two_workers_write_the_same_bytes_as_one(whole: Path, tmp_path: Path) -> None:
+    both = collect(SMALL, tmp_path / "run", workers=2)
+    assert both.file.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["push-t", "cube", "reacher"])
+def test_an_episode_is_the_same_whichever_process_recorded_it(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    with open_episodes(dataset(name)) as episodes:
+        by_two = episodes.episode(1)
+    config = CollectConfig.for_task(name, episodes=2, seed=5)
+    with open_episodes(collect(config, tmp_path / "run", workers=1).file) as episodes:
+        by_one = episodes.episode(1)
+    assert by_two.keys() == by_one.keys()
+    for column in by_two:
+        assert np.array_equal(by_two[column], by_one[column], equal_nan=True), column
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_a_killed_collection_resumes_to_the_same_bytes(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    parts = tmp_path / "run.partial" / "parts"
+    first = subprocess.Popen(command(out, "--workers", "2", "--json"), stdout=subprocess.DEVNULL)
+    wait_for(lambda: len(list(parts.glob("0*.h5"))) >= 3)
+    workers = children_of(first.pid)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert not out.exists()
+    wait_for(lambda: not any(map(is_alive, workers)), 20.0)  # orphans must not go on writing
+    kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("0*.h5")}
+    assert 3 <= len(kept) < 8, "killed too late to show anything"
+    again = subprocess.run(
+        command(out, "--workers", "1", "--json"), check=True, capture_output=True
+    )
+    assert (out / "episodes.h5").read_bytes() == whole.read_bytes()
+    assert json.loads(again.stdout)["new_episodes"] == 8 - len(kept)
+    assert load_manifest(out).files.keys() == {"episodes.h5"}
+
+
+def test_a_complete_collection_is_not_run_again(whole: Path) -> None:
+    before = whole.stat().st_mtime_ns
+    report = collect(SMALL, whole.parent, workers=2)
+    assert report.new_episodes == 0
+    assert whole.stat().st_mtime_ns == before
+
+
+def test_another_seed_gives_other_episodes_and_is_refused_in_the_same_folder(whole: Path) -> None:
+    with pytest.raises(ValueError, match="seed: 3 -> 4"):
+        collect(replace(SMALL, seed=4), whole.parent, workers=1)
+
+
+def test_rows_hold_frame_state_and_the_action_taken_there(whole: Path) -> None:
+    with open_episodes(whole) as episodes:
+        assert episodes.attributes["task"] == "two-room"
+        assert episodes.lengths.tolist() == [31] * 8  # the reset frame and 30 more
+        episode = episodes.episode(2)
+        last = np.cumsum(episodes.lengths) - 1
+        assert np.flatnonzero(~episodes.has_action()).tolist() == last.tolist()
+    moved = np.linalg.norm(np.diff(episode["state"], axis=0) - 5 * episode["action"][:-1], axis=1)
+    assert np.median(moved) < 1e-3  # a step moves the agent by 5 px times the action in its row
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_collection_has_every_state_column_of_its_task(name: str, dataset: Dataset) -> None:
+    with open_episodes(dataset(name)) as episodes:
+        assert {"pixels", "action", *get_task(name).state_columns} <= episodes.columns.keys()
+        assert episodes.columns["pixels"].shape == (64, 64, 3)
+        assert episodes.columns["action"].shape == (get_task(name).action_dim,)
+
+
+def test_frames_are_compressed_one_by_one(whole: Path) -> None:
+    with h5py.File(whole) as file:
+        pixels = file["pixels"]
+        assert pixels.chunks == (1, 64, 64, 3)
+        assert pixels.id.get_storage_size() < pixels.nbytes / 5
+
+
+def test_a_full_disk_stops_with_one_line_and_loses_nothing(whole: Path, tmp_path: Path) -> None:
+    def small_files_only() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+
+    out = tmp_path / "run"
+    full = subprocess.run(
+        command(out, "--workers", "1", "--json"),
+        capture_output=True,
+        text=True,
+        preexec_fn=small_files_only,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert full.returncode == 2
+    assert "File too large" in full.stderr
+    assert full.stderr.count("\n") == 1
+    assert not out.exists()
+    assert not list((tmp_path / "run.partial" / "parts").glob("0*.h5"))
+    subprocess.run(command(out, "--workers", "2", "--json"), check=True, capture_output=True)
+    assert (out / "episodes.h5").read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"episodes": 0}, "episodes must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"episode_steps": 0}, "episode_steps must be at least 1, got 0"),
+        ({"demonstrator": "nobody"}, "task two-room has no demonstrator 'nobody', only: expert"),
+    ],
+)
+def test_a_collection_that_makes_no_sense_is_refused(
+    change: dict[str, int | str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SMALL, **change)  # type: ignore[arg-type]
+
+
+def test_a_collection_needs_a_worker(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        collect(SMALL, tmp_path / "run", workers=0)

@@ -1,0 +1,129 @@
+"""Pairs, rates and floors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from goalward import cli
+from goalward.data.episodes import open_episodes
+from goalward.data.splits import split_episodes
+from goalward.evaluate.floors import FloorsConfig, floor_policies, measure_floors, num_episodes
+from goalward.evaluate.metrics import success_rate
+from goalward.evaluate.pairs import candidate_pairs, draw_pairs, state_rows
+from goalward.tasks import get_task
+
+pytest.importorskip("stable_worldmodel")
+
+Dataset = Callable[[str], Path]
+TWO_ROOM = get_task("two-room")
+PAPER = TWO_ROOM.protocols["paper"]
+
+
+@pytest.mark.parametrize(
+    ("successes", "count", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (50, 100, 0.4038, 0.5962), (1, 1, 0.2065, 1.0)],
+)
+def test_the_wilson_interval_has_its_known_values(
+    successes: int, count: int, low: float, high: float
+) -> None:
+    rate = success_rate(successes, count)
+    assert rate.mean == successes / count
+    assert rate.low == pytest.approx(low, abs=1e-4)
+    assert rate.high == pytest.approx(high, abs=1e-4)
+
+
+@pytest.mark.parametrize(("successes", "count"), [(-1, 5), (6, 5), (0, 0)])
+def test_an_impossible_rate_is_refused(successes: int, count: int) -> None:
+    with pytest.raises(ValueError, match="need 0 <= successes <= count"):
+        success_rate(successes, count)
+
+
+def test_every_pair_lies_in_one_episode(dataset: Dataset) -> None:
+    with open_episodes(dataset("two-room")) as episodes:
+        pairs = candidate_pairs(episodes)
+        first = np.searchsorted(episodes.offsets, pairs.start_rows, side="right")
+        last = np.searchsorted(episodes.offsets, pairs.goal_rows, side="right")
+        assert len(pairs) == 8 * (101 - 25)
+        assert (first == last).all()
+        assert (pairs.goal_rows - pairs.start_rows == 25).all()
+
+
+def test_pairs_are_spread_over_the_chosen_episodes_and_seeded(dataset: Dataset) -> None:
+    with open_episodes(dataset("two-room")) as episodes:
+        among = np.array([1, 4, 6])
+
+        def owners(count: int, seed: int) -> list[int]:
+            pairs = draw_pairs(episodes, TWO_ROOM, PAPER, count, seed=seed, among=among)
+            assert len(np.unique(pairs.start_rows)) == count
+            return (np.searchsorted(episodes.offsets, pairs.start_rows, side="right") - 1).tolist()
+
+        assert sorted(owners(3, 0)) == [1, 4, 6]
+        assert np.bincount(owners(30, 1))[among].tolist() == [10, 10, 10]
+        once = draw_pairs(episodes, TWO_ROOM, PAPER, 20, seed=7)
+        again = draw_pairs(episodes, TWO_ROOM, PAPER, 20, seed=7)
+        other = draw_pairs(episodes, TWO_ROOM, PAPER, 20, seed=8)
+        assert once.start_rows.tolist() == again.start_rows.tolist()
+        assert once.start_rows.tolist() != other.start_rows.tolist()
+
+
+def test_a_protocol_admits_only_its_own_pairs(dataset: Dataset) -> None:
+    task = get_task("cube")
+    moderate = task.protocols["moderate"]
+    with open_episodes(dataset("cube")) as episodes:
+        pairs = draw_pairs(episodes, task, moderate, 40, seed=0)
+        start = state_rows(episodes, task, pairs.start_rows)
+        goal = state_rows(episodes, task, pairs.goal_rows)
+        assert not moderate.solved(start, goal).any()
+
+
+def test_more_pairs_than_there_are_is_refused(dataset: Dataset) -> None:
+    with (
+        open_episodes(dataset("two-room")) as episodes,
+        pytest.raises(ValueError, match="asked for 10000 pairs, but 608 of the 608 pairs"),
+    ):
+        draw_pairs(episodes, TWO_ROOM, PAPER, 10_000, seed=0)
+
+
+def test_floors_of_push_t_hold_together(dataset: Dataset) -> None:
+    task = get_task("push-t")
+    config = FloorsConfig(pairs=12, budget=40, held_out=False)
+    ticks: list[int] = []
+    floors = measure_floors(
+        task, dataset("push-t"), config, workers=2, on_progress=lambda done, _: ticks.append(done)
+    )
+    again = measure_floors(task, dataset("push-t"), config, workers=1)
+    assert floors == again  # whoever ran them, in whatever order
+    assert len(ticks) == num_episodes(task, config) == 3 * 4 * 12
+    rates = {(floor.protocol, floor.policy): floor.rate for floor in floors}
+    assert {policy for _, policy in rates} == set(floor_policies(task))
+    assert rates["paper", "replay"].mean == 1.0
+    assert rates["moderate", "zero"].mean == 0.0  # solved starts are left out
+    assert rates["paper", "random"].mean < 0.5
+
+
+def test_the_floors_command_prints_rates_on_held_out_pairs(
+    dataset: Dataset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--pairs", "5", "--budget", "25", "--json", "--workers", "2"]
+    assert cli.main(["floors", str(dataset("reacher")), *flags]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    replay = [f for f in facts["floors"] if f["policy"] == "replay" and f["protocol"] == "paper"]
+    assert replay[0]["rate"]["successes"] == replay[0]["rate"]["count"] == 5
+    assert 0 <= facts["solved_pairs"]["moderate"] < 0.2
+
+
+def test_held_out_is_the_default_split(dataset: Dataset) -> None:
+    assert FloorsConfig().held_out
+    assert len(split_episodes(6).held_out) == 1
+
+
+@pytest.mark.parametrize("name", ["pairs", "budget", "offset"])
+def test_floors_that_make_no_sense_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        replace(FloorsConfig(), **{name: 0})  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""The house stays in order: layers, generated pages, and what the README promises."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "goalward"
+
+# Each layer may import itself and the layers before it.
+LAYERS = (
+    {"config", "provenance", "artifacts", "workers", "console"},
+    {"tasks"},
+    {"data"},
+    {"world"},
+    {"embed"},
+    {"controllers", "planning"},
+    {"evaluate"},
+    {"experiments"},
+    {"report", "runtime", "doctor"},
+    {"cli"},
+)
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+SIMULATORS = {"stable_worldmodel", "mujoco", "pymunk", "pygame", "ogbench", "dm_control", "cv2"}
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def module_name(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+MODULES = [p for p in sorted(PACKAGE.rglob("*.py")) if p != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None:
+    rank = RANK[module_name(path)]
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "goalward" and parts[1] in RANK:
+            assert RANK[parts[1]] <= rank, f"{path.name} imports {name}"
+        if parts[0] in SIMULATORS:
+            assert module_name(path) in ("tasks", "data"), f"{path.name} imports {name}"
+
+
+def test_the_command_line_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("build_docs", ROOT / "docs" / "build.py")
+    assert spec is not None and spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    monkeypatch.setenv("COLUMNS", build.WIDTH)
+    page = build.cli_page()
+    assert (ROOT / "docs" / "cli.md").read_text() == page, "run `make docs`"
+
+
+def test_every_file_that_the_documents_link_to_exists() -> None:
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_every_make_target_that_the_documents_name_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    named: set[str] = set()
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        named |= set(re.findall(r"`make ([a-z-]+)`", document.read_text()))
+        named |= set(re.findall(r"^make ([a-z-]+)", document.read_text(), re.M))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_continuous_integration_runs_the_readmes_test_command() -> None:
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("\nmake test")
+
+
+def test_the_readmes_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Callable[[str], Path]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "push-t").symlink_to(dataset("push-t"))
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), scope)
+    assert scope["batch"]["pixels"].shape == (64, 4, 64, 64, 3)
+
+
+def test_the_constraints_pin_what_is_known_to_break_and_name_no_place() -> None:
+    text = (ROOT / "constraints.txt").read_text()
+    pins = dict(line.split("==") for line in text.splitlines() if "==" in line and line[0] != "#")
+    assert pins["stable-worldmodel"] == "0.1.1"
+    assert pins["mujoco"].startswith("3.")
+    assert "torch" in pins and "torchvision" in pins
+    assert "@" not in text and "://" not in text and "--hash" not in text
+
+
+def project() -> dict[str, Any]:
+    tomllib = pytest.importorskip("tomllib", reason="in the standard library from Python 3.11 on")
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def test_every_dependency_is_pinned_in_the_constraints() -> None:
+    extras = project()["optional-dependencies"]
+    wanted = [*project()["dependencies"], *(d for extra in extras.values() for d in extra)]
+    text = (ROOT / "constraints.txt").read_text().lower().replace("_", "-")
+    for requirement in wanted:
+        name = re.split(r"[<>=!~\[; ]", requirement)[0].lower().replace("_", "-")
+        assert f"\n{name}==" in text, name
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    import goalward
+
+    assert project()["version"] == goalward.__version__

@@ -1,0 +1,51 @@
+"""The worker pool tells what happened to its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from goalward.workers import usable_cpus, worker_pool
+
+
+def double(job: int) -> int:
+    return 2 * job
+
+
+def fail(job: int) -> int:
+    raise ValueError(f"job {job} is bad")
+
+
+def die(job: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return job
+
+
+def threads(job: int) -> tuple[int, str]:
+    return job, os.environ["OMP_NUM_THREADS"]
+
+
+def test_all_results_come_back() -> None:
+    with worker_pool(2) as pool:
+        assert sorted(pool.map_unordered(double, range(20))) == list(range(0, 40, 2))
+
+
+def test_an_error_in_a_worker_is_raised_here() -> None:
+    with worker_pool(1) as pool, pytest.raises(ValueError, match="job 3 is bad"):
+        list(pool.map_unordered(fail, [3]))
+
+
+def test_a_killed_worker_is_reported_as_such() -> None:
+    with worker_pool(1) as pool, pytest.raises(ValueError, match="a worker process was killed"):
+        list(pool.map_unordered(die, [1]))
+
+
+def test_workers_use_one_thread_each() -> None:
+    with worker_pool(1) as pool:
+        assert list(pool.map_unordered(threads, [0])) == [(0, "1")]
+
+
+def test_there_is_at_least_one_cpu() -> None:
+    assert usable_cpus() >= 1
