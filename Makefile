@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint gl bench-collect docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,6 +26,9 @@ lint: $(INSTALLED) ## ruff and mypy
 
 gl: $(INSTALLED) ## MuJoCo's off-screen GL library, installed when missing and allowed
 	@PYTHON=$(BIN)/python sh scripts/ensure_gl.sh
+
+floors: $(INSTALLED) gl ## measure floors, replay and exactness; writes docs/FLOORS.md
+	$(BIN)/python -m benchmarks.floors
 
 bench-collect: $(INSTALLED) gl ## collection speed beside stable-worldmodel's own, in one run
 	$(BIN)/python -m benchmarks.collect

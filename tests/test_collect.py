@@ -126,6 +126,23 @@ def test_a_collection_has_every_state_column_of_its_task(name: str, dataset: Dat
         assert episodes.columns["action"].shape == (get_task(name).action_dim,)
 
 
+def test_stable_worldmodel_reads_a_collection(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STABLEWM_HOME", str(tmp_path))
+    from stable_worldmodel.data import load_dataset
+
+    theirs = load_dataset(str(whole), num_steps=4, frameskip=5)
+    with open_episodes(whole) as episodes:
+        starts = episodes.window_starts(20)
+        assert len(theirs) == len(starts)
+        ours = episodes.windows(starts[[17]], 4, stride=5, columns=["pixels", "state"])
+    window = theirs[17]
+    assert np.array_equal(window["pixels"].permute(0, 2, 3, 1).numpy(), ours["pixels"][0])
+    assert np.array_equal(window["state"].numpy(), ours["state"][0])
+    assert window["action"].shape == (4, 10)
+
+
 def test_frames_are_compressed_one_by_one(whole: Path) -> None:
     with h5py.File(whole) as file:
         pixels = file["pixels"]

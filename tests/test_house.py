@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "goalward"
 
 # Each layer may import itself and the layers before it.
 LAYERS = (
-    {"config", "provenance", "artifacts", "workers", "console"},
+    {"defaults", "config", "provenance", "artifacts", "workers", "console"},
     {"tasks"},
     {"data"},
     {"world"},

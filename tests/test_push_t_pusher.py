@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from goalward.tasks.angles import wrap_angle
 from goalward.tasks.push_t_geometry import (
     AGENT_RADIUS,
     BOXES,
@@ -18,6 +19,7 @@ from goalward.tasks.push_t_geometry import (
     NORMALS,
     STAGING,
     TOUCHING,
+    WINDOW,
     Floats,
     Pose,
     away_from_block,
@@ -30,13 +32,11 @@ from goalward.tasks.push_t_geometry import (
     segments_blocked,
     walking_costs,
     walking_route,
-    wrap_angle,
 )
 from goalward.tasks.push_t_pusher import (
     ANGLE_RADIUS,
     BLOCK_MARGIN,
     MAX_ACTION_CHANGE,
-    WINDOW,
     GeometricPusher,
     embed,
     embedded_target,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CONFIG, MANIFEST, PROGRESS = "config.json", "manifest.json", ".progress.json"
 IDENTITY = ("stage", "version", "config", "inputs")  # what a stage's id is computed from
+LOCK_PATIENCE = 1.0  # seconds
 REDO = "delete the folder or choose another one"
 
 
@@ -260,13 +261,17 @@ def _locked(folder: Path) -> Iterator[None]:
 
     The kernel drops a flock with its process, however that ends. The file is unlinked only while
     locked, and who locks it checks that it still has its name: a file that its owner was just
-    removing keeps nobody else out.
+    removing keeps nobody else out. A child that a killed process had just forked may hold the
+    lock for an instant longer, hence the patience.
     """
     path = folder.with_name(folder.name + ".lock")
+    end = time.monotonic() + LOCK_PATIENCE
     with path.open("a") as stream:
         _locks.add(stream)
         try:
-            if not _lock(stream.fileno(), path):
+            while not (locked := _lock(stream.fileno(), path)) and time.monotonic() < end:
+                time.sleep(0.05)
+            if not locked:
                 raise ValueError(f"{folder}: another process is writing this stage; wait for it")
             try:
                 yield

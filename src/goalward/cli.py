@@ -14,7 +14,7 @@ import tyro
 import tyro.extras
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from goalward import __version__, console
+from goalward import __version__, console, defaults
 
 HINTS = {
     errno.ENOSPC: "free some space, then run the same command again: finished work is kept",
@@ -106,11 +106,11 @@ class Collect:
     """A task: see `goalward tasks`."""
     out: Path
     """Folder to write: episodes.h5, config.json and manifest.json."""
-    episodes: int = 100
+    episodes: int = defaults.EPISODES
     """Number of episodes."""
-    seed: int = 0
+    seed: int = defaults.SEED
     """Seed of every random draw; the same seed gives the same file."""
-    image_size: int = 64
+    image_size: int = defaults.IMAGE_SIZE
     """Pixels a side of the frames."""
     demonstrator: Annotated[str | None, arg(metavar="NAME", help_behavior_hint=TASK_DEFAULT)] = None
     """Who demonstrates: see `goalward tasks`."""
@@ -222,13 +222,13 @@ class Floors:
     """An episode file (.h5, .lance) or a folder with one."""
     task: TaskOfFile = None
     """The file's task."""
-    pairs: int = 200
+    pairs: int = defaults.PAIRS
     """Start and goal pairs for each protocol."""
-    budget: int = 50
+    budget: int = defaults.BUDGET
     """Steps an episode may take."""
-    offset: int = 25
+    offset: int = defaults.GOAL_OFFSET
     """Steps between start and goal in the recording."""
-    seed: int = 0
+    seed: int = defaults.SEED
     """Seed of the pairs and of the random policy."""
     all_episodes: bool = False
     """Draw pairs from all episodes instead of the held-out ones."""

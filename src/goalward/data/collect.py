@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from goalward import defaults
 from goalward.artifacts import Stage
 from goalward.data.episode_writer import merge_episodes, write_episode
 from goalward.data.episodes import open_episodes
@@ -60,7 +61,7 @@ class CollectConfig:
         task: str,
         *,
         episodes: int,
-        seed: int = 0,
+        seed: int = defaults.SEED,
         demonstrator: str | None = None,
         episode_steps: int | None = None,
         scene: SceneConfig | None = None,
@@ -132,6 +133,8 @@ def _fill(
     if not merged.exists():  # it appears whole, after the last part and before they are removed
         parts.mkdir(exist_ok=True)
         missing = [episode for episode, path in enumerate(paths) if not path.exists()]
+        if on_progress is not None:
+            on_progress(config.episodes - len(missing), 0)
         for frames in _collect_parts(config, parts, missing, workers):
             new += 1
             if on_progress is not None:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from goalward import defaults
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.evaluate.metrics import Rate, success_rate
-from goalward.evaluate.pairs import GOAL_OFFSET, candidate_pairs, draw_pairs, state_rows
+from goalward.evaluate.pairs import candidate_pairs, draw_pairs, state_rows
 from goalward.evaluate.rollout import begin, run_episode
 from goalward.tasks import get_task
 from goalward.tasks.spec import (
@@ -40,10 +41,10 @@ OnProgress = Callable[[int, int], None]  # (episodes done, the same again as the
 class FloorsConfig:
     """Which floors to measure, on which pairs."""
 
-    pairs: int = 200
-    budget: int = 50
-    offset: int = GOAL_OFFSET
-    seed: int = 0
+    pairs: int = defaults.PAIRS
+    budget: int = defaults.BUDGET
+    offset: int = defaults.GOAL_OFFSET
+    seed: int = defaults.SEED
     held_out: bool = True  # False: pairs from all episodes
     split: SplitConfig = field(default_factory=SplitConfig)
 
@@ -119,7 +120,11 @@ def run_job(job: Job) -> tuple[Job, bool]:
 
 
 def solved_share(
-    episodes: Episodes, task: Task, *, offset: int = GOAL_OFFSET, among: Array | None = None
+    episodes: Episodes,
+    task: Task,
+    *,
+    offset: int = defaults.GOAL_OFFSET,
+    among: Array | None = None,
 ) -> dict[ProtocolName, float]:
     """For each protocol, the share of all pairs whose start already meets the goal."""
     pairs = candidate_pairs(episodes, offset=offset, among=among)

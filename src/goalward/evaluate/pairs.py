@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from goalward.data.episodes import Episodes
+from goalward.defaults import GOAL_OFFSET
 from goalward.tasks.spec import Array, Protocol, Row, Task
-
-GOAL_OFFSET = 25  # steps from start to goal, as in the benchmark
 
 
 @dataclass(frozen=True, kw_only=True)

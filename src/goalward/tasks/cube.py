@@ -26,7 +26,6 @@ MESH_CELL = 0.008  # metres; leaves 10k of the arm's 185k faces, and a small fra
 SUCCESS_DISTANCE = 0.04
 STRICT_DISTANCE = 0.03
 STRICT_ANGLE = np.deg2rad(15.0)
-MOVED_DISTANCE = 0.01
 
 
 class CubeSimulator(Simulator):
@@ -215,7 +214,8 @@ def _cube_posed(row: Row, goal: Row) -> Array:
 
 
 def _cube_moves(start: Row, goal: Row) -> Array:
-    return _cube_distance(start, goal) > MOVED_DISTANCE
+    """Pairs in which the cube must be moved to meet the goal."""
+    return _cube_distance(start, goal) > SUCCESS_DISTANCE
 
 
 CUBE = Task(

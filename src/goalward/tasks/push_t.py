@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from goalward.tasks.angles import wrap_angle
 from goalward.tasks.frames import resized
+from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
 from goalward.tasks.push_t_pusher import GeometricPusher
 from goalward.tasks.spec import (
     Array,
@@ -21,9 +23,7 @@ from goalward.tasks.spec import (
 )
 from goalward.tasks.swm import make_swm_env
 
-WINDOW = 512
 SCENE_PARTS = ("background", "goal", "agent", "block")
-AGENT_RADIUS = 15.0
 START_CLEARANCE = 5.0  # pixels between pusher and block at the start
 EDGE_CLEARANCE = 20.0  # pixels between the block's corners and the window's edge at the start
 ACTION_SCALE = 100.0  # the environment's: an action of one asks for a point 100 px away
@@ -173,21 +173,16 @@ def line(simulator: PushTSimulator, goal: Row) -> Policy:
     return act
 
 
-def angle_between(a: Array, b: Array) -> Array:
-    """Smallest absolute difference of two angles, in [0, π]."""
-    return np.abs((a - b + np.pi) % (2 * np.pi) - np.pi)
-
-
 def _both_there(row: Row, goal: Row) -> Array:
     now, then = row["state"], goal["state"]
     near = np.linalg.norm(now[..., :4] - then[..., :4], axis=-1) < SUCCESS_DISTANCE
-    return near & (angle_between(now[..., 4], then[..., 4]) < SUCCESS_ANGLE)
+    return near & (np.abs(wrap_angle(now[..., 4] - then[..., 4])) < SUCCESS_ANGLE)
 
 
 def _block_there(row: Row, goal: Row) -> Array:
     now, then = row["state"], goal["state"]
     near = np.linalg.norm(now[..., 2:4] - then[..., 2:4], axis=-1) < STRICT_DISTANCE
-    return near & (angle_between(now[..., 4], then[..., 4]) < STRICT_ANGLE)
+    return near & (np.abs(wrap_angle(now[..., 4] - then[..., 4])) < STRICT_ANGLE)
 
 
 PUSH_T = Task(

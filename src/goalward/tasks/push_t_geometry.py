@@ -14,6 +14,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+WINDOW = 512  # pixels a side
 AGENT_RADIUS = 15.0
 CENTRE_OF_GRAVITY = np.array([0.0, 45.0])
 INERTIA = 3000.0  # moment of inertia about the centre of gravity, per unit mass
@@ -30,11 +31,6 @@ CORNER_MARGIN = 5.0  # contacts nearer to a face's end than this would slip off 
 _OUTWARD = np.array([[-1, -1], [1, -1], [1, 1], [1, 1], [-1, 1], [-1, 1]], dtype=np.float64)
 _TOUCH = 1e-6  # running along a box's face is not crossing it
 _STILL = 1e-12  # stands for a step of zero, so that nothing is divided by zero
-
-
-def wrap_angle(angle: Floats | float) -> Floats:
-    """The same angle in [-π, π)."""
-    return np.asarray((np.asarray(angle) + np.pi) % (2.0 * np.pi) - np.pi)
 
 
 def rotate(vectors: Floats, angle: Floats | float) -> Floats:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from goalward.tasks.angles import wrap_angle
 from goalward.tasks.push_t_geometry import (
     AGENT_RADIUS,
     CENTRE_OF_GRAVITY,
@@ -23,6 +24,7 @@ from goalward.tasks.push_t_geometry import (
     NODES,
     NORMALS,
     TOUCHING,
+    WINDOW,
     Floats,
     Pose,
     away_from_block,
@@ -33,10 +35,8 @@ from goalward.tasks.push_t_geometry import (
     rotate,
     walking_costs,
     walking_route,
-    wrap_angle,
 )
 
-WINDOW = 512.0
 BLOCK_MARGIN = 42.0  # the T's corners keep this far from the window's edge: the agent fits between
 AGENT_MARGIN = 12.0
 REACHED_DISTANCE = 9.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from goalward.tasks.angles import wrap_angle
 from goalward.tasks.frames import resized
 from goalward.tasks.gl import prepare_gl
 from goalward.tasks.mujoco_render import FastRenderer
@@ -90,8 +91,8 @@ class ReacherSimulator(Simulator):
 class JointTargets:
     """A PD controller that follows random joint targets under correlated (OU) noise."""
 
-    GAINS = np.array([2.0, 1.0])
-    DAMPING = np.array([0.6, 0.3])
+    GAINS = np.array([2.0, 1.0])  # shoulder, wrist; settle without overshoot in about 30 steps
+    DAMPING = np.array([0.3, 0.15])
     HOLD = (15, 45)  # steps a target is held, upper end excluded
     NOISE = 0.3
     NOISE_MEMORY = 0.85
@@ -114,9 +115,14 @@ class JointTargets:
         self._left -= 1
         fresh = np.sqrt(1 - self.NOISE_MEMORY**2) * self.NOISE * rng.normal(size=2)
         self._noise = self.NOISE_MEMORY * self._noise + fresh
-        error = self._target - row["qpos"]
-        error[0] = (error[0] + np.pi) % (2 * np.pi) - np.pi
-        return clip_action(self.GAINS * error - self.DAMPING * row["qvel"] + self._noise)
+        return clip_action(self.torque(row, self._target) + self._noise)
+
+    @classmethod
+    def torque(cls, row: Row, target: Array) -> Array:
+        """PD torque (2,) towards joint angles `target`, the short way round for the shoulder."""
+        error = target - row["qpos"]
+        error[0] = wrap_angle(error[0])
+        return cls.GAINS * error - cls.DAMPING * row["qvel"]
 
 
 def uniform_actions(simulator: ReacherSimulator, rng: np.random.Generator) -> Policy:  # noqa: ARG001
@@ -138,7 +144,7 @@ def _angles_match(row: Row, goal: Row) -> Array:
 
 def _periodic_angles_match(row: Row, goal: Row) -> Array:
     error = row["qpos"] - goal["qpos"]
-    shoulder = (error[..., 0] + np.pi) % (2 * np.pi) - np.pi  # the shoulder turns freely
+    shoulder = wrap_angle(error[..., 0])  # the shoulder turns freely
     return (np.abs(shoulder) < SUCCESS_ANGLE) & (np.abs(error[..., 1]) < SUCCESS_ANGLE)
 
 

@@ -14,6 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from goalward import defaults
+
 Array = NDArray[Any]
 Row = Mapping[str, Array]  # one row (or, with leading axes, many rows) of an episode file
 Policy = Callable[[], Array]  # next action for the simulator the policy was made for
@@ -29,7 +31,7 @@ MAX_IMAGE_SIZE = 512
 class SceneConfig:
     """How a task is simulated and drawn; the same in collection and in evaluation."""
 
-    image_size: int = 64  # pixels a side
+    image_size: int = defaults.IMAGE_SIZE  # pixels a side
     rendering: Rendering = "fast"  # "environment": its own slow frames, as in public datasets
     physics: Physics = "environment"
 

@@ -134,10 +134,11 @@ class DotRenderer:
 
 
 class NoisyExpert:
-    """Walks to a random target through the door, under heavy action noise.
+    """Walks to random targets through the door, one after another, under heavy action noise.
 
     The settings are those of the benchmark's own data: Gaussian noise of standard deviation 2 on
-    a unit direction, and one action in twenty repeated.
+    a unit direction, and one action in twenty repeated. There, an episode ends at its target; here
+    it goes on to the next one, so that no recording ends in standing about.
     """
 
     NOISE = 2.0
@@ -148,24 +149,29 @@ class NoisyExpert:
         self._simulator = simulator
         self._rng = rng
         self._last: Array | None = None
+        self._target = self._new_target()
+
+    def _new_target(self) -> Array:
         free = AGENT_RADIUS + BORDER
-        self.target = rng.uniform(free, NATIVE_SIZE - free, size=2)
+        return self._rng.uniform(free, NATIVE_SIZE - free, size=2)
 
     def __call__(self) -> Array:
         """Noisy unit step towards the door or the target."""
+        here = self._simulator.position
+        if np.linalg.norm(self._target - here) < SUCCESS_RADIUS:
+            self._target = self._new_target()
         noise = self._rng.normal(0.0, self.NOISE, size=2)
         repeat = self._rng.uniform() < self.REPEAT_PROBABILITY
-        if not (repeat and self._last is not None):
-            self._last = clip_action(unit(self._waypoint() - self._simulator.position) + noise)
+        if self._last is None or not repeat:
+            self._last = clip_action(unit(self._waypoint(here) - here) + noise)
         return self._last
 
-    def _waypoint(self) -> Array:
-        here = self._simulator.position
+    def _waypoint(self, here: Array) -> Array:
         door = np.array([WALL_CENTRE, DOOR_CENTRE])
-        through_door = (here[0] > WALL_CENTRE) != (self.target[0] > WALL_CENTRE)
+        through_door = (here[0] > WALL_CENTRE) != (self._target[0] > WALL_CENTRE)
         if through_door and np.linalg.norm(door - here) > self.DOOR_REACHED:
             return door
-        return self.target
+        return self._target
 
 
 def unit(vector: Array) -> Array:
