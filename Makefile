@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint gl floors bench-collect docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ floors: $(INSTALLED) gl ## measure floors, replay and exactness; writes docs/FLO
 
 bench-collect: $(INSTALLED) gl ## collection speed beside stable-worldmodel's own, in one run
 	$(BIN)/python -m benchmarks.collect
+
+bench-read: $(INSTALLED) ## random windows a second beside stable-worldmodel's reader, in one run
+	$(BIN)/python -m benchmarks.read
 
 docs: $(INSTALLED) gl ## write docs/cli.md and the pictures anew
 	$(BIN)/python docs/build.py

@@ -3,7 +3,7 @@
 Both sides record the same number of steps from the same environment with the same kind of policy
 (uniform random actions for stable-worldmodel, whose scripted policies do not exist for every
 task, and the scripted demonstrator for goalward, which costs more). Start-up is left out of both:
-each side is timed from its first finished episode on.
+each side is timed from a first finished episode (one a worker) until its file is complete.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Arguments:
 
 
 def goalward_rate(task: str, image_size: int, workers: int, episodes: int) -> float:
-    """Frames a second of goalward, from the first finished episode to the last."""
+    """Frames a second of goalward, from when each worker has finished an episode to the end."""
     marks: list[tuple[float, int]] = []
     scene = SceneConfig(image_size=image_size)
     config = CollectConfig.for_task(task, episodes=episodes + workers, scene=scene)
@@ -57,7 +57,9 @@ def goalward_rate(task: str, image_size: int, workers: int, episodes: int) -> fl
             workers=workers,
             on_progress=lambda _, frames: marks.append((time.perf_counter(), frames)),
         )
-    (start, before), (end, after) = marks[workers - 1], marks[-1]
+        end = time.perf_counter()  # merging the episodes into one file included
+    finished = [(when, frames) for when, frames in marks if frames > 0]
+    (start, before), (_, after) = finished[workers - 1], finished[-1]
     return (after - before) / (end - start)
 
 

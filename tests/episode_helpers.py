@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from goalward.data.episode_writer import merge_episodes, write_episode
-from goalward.data.episodes import Array
+from goalward.types import Array
 
 LENGTHS = (7, 12, 5, 20)
 TASK = {"task": "two-room"}

@@ -198,6 +198,16 @@ def test_everything_is_on_the_disk_before_the_rename_and_the_rename_after(
     assert flushed == [tmp_path.stat().st_ino]
 
 
+def test_leftovers_of_a_killed_writer_are_cleared_away(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt), stage.writing() as out:
+        (out / ".data.h5.77-ab.tmp").write_text("half a file")
+        raise KeyboardInterrupt
+    with stage.writing() as out:
+        assert not (out / ".data.h5.77-ab.tmp").exists()
+    assert names(stage.folder) == {"config.json", "manifest.json"}
+
+
 def test_time_is_measured_by_a_clock_that_runs(tmp_path: Path) -> None:
     stage = a_stage(tmp_path / "run")
     with stage.writing():

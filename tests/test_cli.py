@@ -114,12 +114,16 @@ def test_a_read_only_folder_is_refused(capsys: Capture) -> None:
         shutil.rmtree(locked)
 
 
-def test_a_machine_without_gl_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_gl_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
     monkeypatch.setattr(gl, "LIBRARIES", {"osmesa": ("libNoSuchLibrary.so",)})
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    with pytest.raises(ValueError, match=r"no off-screen OpenGL library .* libosmesa6"):
-        gl.prepare_gl()
+    line = refusal(capsys, "collect", "cube", "--out", str(tmp_path / "x"))
+    assert "no off-screen OpenGL library" in line
+    assert "libosmesa6" in line
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     with pytest.raises(
         ValueError, match=r"MUJOCO_GL='osmesa' cannot be used here \(can be: none\)"
@@ -127,9 +131,17 @@ def test_a_machine_without_gl_says_what_to_install(monkeypatch: pytest.MonkeyPat
         gl.prepare_gl()
 
 
+def test_contradicting_gl_settings_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYOPENGL_PLATFORM", "wayland")
+    line = refusal(capsys, "collect", "reacher", "--out", str(tmp_path / "x"))
+    assert "PYOPENGL_PLATFORM='wayland' contradicts" in line
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="GLFW draws without a display elsewhere")
 def test_a_gl_back_end_that_cannot_draw_here_gives_one_line(tmp_path: Path) -> None:
-    flags = ("--episodes", "1", "--steps", "2", "--out", str(tmp_path / "x"), "--json")
+    flags = ("--episodes", "1", "--steps", "2", "--out", str(tmp_path / "x"))
     without = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     done = subprocess.run(
         [sys.executable, "-m", "goalward.cli", "collect", "reacher", *flags],
@@ -167,6 +179,18 @@ def test_a_missing_column_is_refused(dataset: Dataset, capsys: Capture, tmp_path
     with h5py.File(copy, "a") as file:
         del file["state"]
     assert "lacks the column 'state'" in refusal(capsys, "floors", str(copy), "--json")
+
+
+def test_a_file_of_another_task_is_refused(dataset: Dataset, capsys: Capture) -> None:
+    line = refusal(capsys, "floors", str(dataset("two-room")), "--task", "cube")
+    assert "is a file of task two-room, not of cube; leave --task out" in line
+
+
+def test_an_out_folder_with_other_content_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep me")
+    line = refusal(capsys, "collect", "two-room", "--out", str(tmp_path))
+    assert "not a complete stage" in line
+    assert (tmp_path / "mine.txt").read_text() == "keep me"
 
 
 def test_a_file_that_does_not_say_its_task_needs_the_flag(

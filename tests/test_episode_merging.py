@@ -25,7 +25,8 @@ from episode_helpers import (
 )
 from goalward.data import episode_writer
 from goalward.data.episode_writer import merge_episodes, write_episode
-from goalward.data.episodes import Array, open_episodes
+from goalward.data.episodes import open_episodes
+from goalward.types import Array
 
 
 def test_a_merged_file_holds_the_episodes_in_order(merged: Path, content: dict[str, Array]) -> None:

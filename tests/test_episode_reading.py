@@ -23,7 +23,8 @@ from episode_helpers import (
     write_parts,
 )
 from goalward.data.episode_writer import merge_episodes, write_episode
-from goalward.data.episodes import Array, Episodes, available_memory, open_episodes
+from goalward.data.episodes import Episodes, available_memory, open_episodes
+from goalward.types import Array
 
 
 def test_rows_come_in_any_order_and_with_repeats(merged: Path, content: dict[str, Array]) -> None:

@@ -5,18 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from goalward import cli
+from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
-from goalward.evaluate.floors import FloorsConfig, floor_policies, measure_floors, num_episodes
+from goalward.evaluate.floors import (
+    FloorsConfig,
+    floor_policies,
+    make_jobs,
+    measure_floors,
+    num_episodes,
+)
 from goalward.evaluate.metrics import success_rate
 from goalward.evaluate.pairs import candidate_pairs, draw_pairs, state_rows
+from goalward.seeding import generator
 from goalward.tasks import get_task
+from goalward.types import Array
+from goalward.workers import usable_cpus
 
 pytest.importorskip("stable_worldmodel")
 
@@ -118,12 +130,65 @@ def test_the_floors_command_prints_rates_on_held_out_pairs(
     assert 0 <= facts["solved_pairs"]["moderate"] < 0.2
 
 
-def test_held_out_is_the_default_split(dataset: Dataset) -> None:
-    assert FloorsConfig().held_out
-    assert len(split_episodes(6).held_out) == 1
+@pytest.mark.parametrize("held_out", [True, False])
+def test_floors_draw_pairs_from_held_out_episodes_unless_told_otherwise(
+    dataset: Dataset, held_out: bool
+) -> None:
+    config = FloorsConfig(pairs=20) if held_out else FloorsConfig(pairs=20, held_out=False)
+    with open_episodes(dataset("two-room")) as episodes:
+        held = split_episodes(episodes.num_episodes).held_out
+        first = islice(make_jobs(TWO_ROOM, episodes, config), 20)  # one policy's, under `paper`
+        starts = {tuple(job.start["state"]) for job in first}
+        drawn_from = {
+            int(i)
+            for i in range(episodes.num_episodes)
+            if starts & set(map(tuple, episodes.episode(i, ["state"])["state"]))
+        }
+    assert drawn_from == set(held.tolist()) if held_out else drawn_from == set(range(8))
 
 
-@pytest.mark.parametrize("name", ["pairs", "budget", "offset"])
-def test_floors_that_make_no_sense_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-        replace(FloorsConfig(), **{name: 0})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "least"), [("pairs", 1), ("budget", 1), ("offset", 1), ("seed", 0)]
+)
+def test_floors_that_make_no_sense_are_refused(name: str, least: int) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least {least}, got {least - 1}"):
+        replace(FloorsConfig(), **{name: least - 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"state": np.full((31, 2), np.nan)}, "row 0 of column 'state' holds NaN or infinity"),
+        ({"state": np.zeros((31, 7))}, r"'state' has shape \(7,\), but task two-room needs \(2,\)"),
+    ],
+)
+def test_states_that_cannot_be_are_refused(
+    change: dict[str, Array], message: str, tmp_path: Path
+) -> None:
+    columns = {
+        "pixels": np.zeros((31, 16, 16, 3), np.uint8),
+        "action": np.full((31, 2), np.nan, np.float32),
+        "state": np.zeros((31, 2)),
+    }
+    with h5py.File(tmp_path / "bad.h5", "w") as file:
+        for name, values in {**columns, **change, "ep_len": np.array([31])}.items():
+            file[name] = values
+    with open_episodes(tmp_path / "bad.h5") as episodes, pytest.raises(ValueError, match=message):
+        draw_pairs(episodes, TWO_ROOM, PAPER, 2, seed=0)
+
+
+def test_streams_of_different_purposes_are_independent() -> None:
+    draws = [generator(p, s, i).integers(2**63) for p in "ab" for s in (0, 1) for i in (0, 1)]
+    assert len(set(draws)) == len(draws)
+    assert generator("a", 0, 1).integers(2**63) == draws[1]
+
+
+@pytest.mark.slow
+def test_a_line_solves_few_push_t_pairs(dataset: Dataset, tmp_path: Path) -> None:
+    task, data = get_task("push-t"), tmp_path / "run"
+    collect(CollectConfig.for_task("push-t", episodes=60, seed=11), data, workers=usable_cpus())
+    config = FloorsConfig(pairs=200, held_out=False)
+    floors = measure_floors(task, data, config, workers=usable_cpus())
+    rates = {(floor.protocol, floor.policy): floor.rate.mean for floor in floors}
+    assert rates["paper", "line"] <= 0.4
+    assert rates["paper", "replay"] >= 0.99

@@ -20,7 +20,8 @@ from episode_helpers import (
     merged_fixture,  # noqa: F401
 )
 from goalward.data import foreign
-from goalward.data.episodes import Array, Episodes, open_episodes
+from goalward.data.episodes import Episodes, open_episodes
+from goalward.types import Array
 
 
 def write_public(path: Path, content: dict[str, Array], chunk: int) -> None:

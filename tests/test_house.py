@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "goalward"
 
 # Each layer may import itself and the layers before it.
 LAYERS = (
-    {"defaults", "config", "provenance", "artifacts", "workers", "console"},
+    {"types", "defaults", "seeding", "config", "provenance", "artifacts", "workers", "console"},
     {"tasks"},
     {"data"},
     {"world"},
@@ -102,7 +102,7 @@ def test_the_readmes_python_runs(
 
 def test_the_constraints_pin_what_is_known_to_break_and_name_no_place() -> None:
     text = (ROOT / "constraints.txt").read_text()
-    pins = dict(line.split("==") for line in text.splitlines() if "==" in line and line[0] != "#")
+    pins = dict(re.findall(r"^([\w.-]+)==([\w.]+)", text, re.M))
     assert pins["stable-worldmodel"] == "0.1.1"
     assert pins["mujoco"].startswith("3.")
     assert "torch" in pins and "torchvision" in pins

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 from goalward.tasks import get_task
 from goalward.tasks.cube import CUBE_SYMMETRIES, cube_angle, quaternion_product, yaw_quaternion
 from goalward.tasks.reacher import fingertip
-from goalward.tasks.spec import Array, ProtocolName, Row
-from goalward.tasks.swept_disk import first_contact, free_of_walls, swept_disk_step, wall_distance
+from goalward.tasks.spec import ProtocolName, Row
+from goalward.tasks.swept_disk import (
+    SKIN,
+    first_contact,
+    free_of_walls,
+    swept_disk_step,
+    wall_distance,
+)
 from goalward.tasks.two_room import AGENT_RADIUS, WALLS
+from goalward.types import Array
 
 DOOR_Y = WALLS.door_centre
 point = st.tuples(st.floats(21, 203), st.floats(21, 203)).map(np.array)
@@ -42,6 +49,7 @@ def test_two_room_protocols_differ_in_radius_side_and_pairs() -> None:
     assert admits("two-room", "moderate", at(80.0, 49.0), goal)
     assert not admits("two-room", "moderate", at(160.0, 49.0), goal)  # same room
     assert not admits("two-room", "moderate", at(105.0, 100.0), goal)  # overlaps the wall
+    assert not admits("two-room", "moderate", left, right)  # a step across the doorway
 
 
 def test_push_t_wraps_the_angle_and_strict_ignores_the_pusher() -> None:
@@ -113,11 +121,14 @@ def test_a_swept_disk_never_overlaps_a_wall(start: Array, step: Array) -> None:
     if not free_of_walls(start, AGENT_RADIUS, WALLS):
         return
     end = swept_disk_step(start, step, AGENT_RADIUS, WALLS)
-    assert wall_distance(end, WALLS) >= AGENT_RADIUS - 1e-9
     assert np.linalg.norm(end - start) <= np.linalg.norm(step) + 1e-9
-    path = start + np.linspace(0, 1, 50)[:, None] * (end - start)
-    same_side = (start[0] < WALLS.centre) == (end[0] < WALLS.centre)
-    assert same_side or (np.abs(path[:, 1] - DOOR_Y) <= WALLS.door_half_width).any()
+    low, high = WALLS.low + AGENT_RADIUS, WALLS.high - AGENT_RADIUS
+    straight = np.clip(start + step, low, high) - start
+    turn = start + straight * first_contact(start, straight, AGENT_RADIUS, WALLS)
+    share = np.linspace(0, 1, 200)[:, None]
+    for a, b in ((start, turn), (turn, end)):  # the whole path, not only its end
+        assert wall_distance(a + share * (b - a), WALLS).min() >= AGENT_RADIUS - 2 * SKIN
+    assert wall_distance(end, WALLS) >= AGENT_RADIUS - 1e-9
 
 
 def test_a_swept_disk_passes_the_door_and_stops_at_the_wall() -> None:

@@ -13,7 +13,11 @@ from goalward.data.episodes import open_episodes
 from goalward.evaluate.pairs import candidate_pairs, state_rows
 from goalward.evaluate.rollout import begin, run_episode
 from goalward.tasks import TASKS, get_task
-from goalward.tasks.spec import Array, Protocol, Referee, SceneConfig, Simulator
+from goalward.tasks.cube import CubeSimulator
+from goalward.tasks.mujoco_render import FastRenderer, decimated_faces
+from goalward.tasks.reacher import JointTargets
+from goalward.tasks.spec import Protocol, Referee, SceneConfig, Simulator
+from goalward.types import Array
 
 pytest.importorskip("stable_worldmodel")
 
@@ -167,6 +171,54 @@ def test_a_frame_has_the_size_that_was_asked_for(name: str, size: int) -> None:
     assert frame.shape == (size, size, 3)
     assert frame.dtype == np.uint8
     assert frame.std() > 5
+
+
+def test_a_decimated_mesh_keeps_whole_faces_and_knows_where_they_come_from() -> None:
+    near = [[0.1, 0.1, 0.1], [0.2, 0.1, 0.1]]  # share a cell of size 1
+    vertices = np.array([*near, [1.5, 0.5, 0.5], [0.5, 1.5, 0.5]])
+    faces = np.array([[0, 1, 2], [0, 2, 3], [1, 2, 3], [2, 3, 0]])
+    fewer, kept = decimated_faces(vertices, faces, 1.0)
+    assert fewer.tolist() == [[0, 2, 3], [2, 3, 0]]  # one sliver gone, one double gone
+    assert kept.tolist() == [1, 3]
+
+
+def test_a_cube_drawn_with_fewer_faces_looks_like_the_whole_one(simulator: Simulators) -> None:
+    env = simulator("cube")
+    env.reset(np.random.default_rng(0))
+    assert isinstance(env, CubeSimulator)
+    whole = FastRenderer(env.env._model, "front_pixels", 64)
+    difference = np.abs(env.render().astype(int) - whole(env.env._data).astype(int))
+    whole.close()
+    assert difference.mean() < 1.5  # 2 and more with normals mixed up
+
+
+@pytest.mark.parametrize("name", ["cube", "reacher"])
+def test_the_environments_own_frames_are_restored_too(name: str, simulator: Simulators) -> None:
+    env = get_task(name).simulator(SceneConfig(image_size=64, rendering="environment"))
+    recorded = []
+    env.reset(np.random.default_rng(4))
+    for _ in range(3):
+        env.step(np.full(get_task(name).action_dim, 0.5))
+        recorded.append((env.row(), env.render()))
+    for row, frame in reversed(recorded):
+        env.restore(row)
+        assert np.array_equal(env.render(), frame)
+    env.close()
+
+
+def test_reachers_pd_controller_reaches_its_targets(simulator: Simulators) -> None:
+    env, task = simulator("reacher"), get_task("reacher")
+    rng, reached = np.random.default_rng(0), 0
+    for _ in range(20):
+        env.reset(rng)
+        goal = env.row()
+        env.reset(rng)
+        for _ in range(50):
+            env.step(JointTargets.torque(env.row(), goal["qpos"]))
+            if task.protocols["moderate"].solved(env.row(), goal):
+                reached += 1
+                break
+    assert reached >= 19
 
 
 def test_two_simulators_in_one_process_do_not_disturb_each_other() -> None:

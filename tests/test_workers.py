@@ -23,8 +23,10 @@ def die(job: int) -> int:
     return job
 
 
-def threads(job: int) -> tuple[int, str]:
-    return job, os.environ["OMP_NUM_THREADS"]
+def threads(job: int) -> int:
+    import torch
+
+    return job + torch.get_num_threads()
 
 
 def test_all_results_come_back() -> None:
@@ -42,9 +44,20 @@ def test_a_killed_worker_is_reported_as_such() -> None:
         list(pool.map_unordered(die, [1]))
 
 
-def test_workers_use_one_thread_each() -> None:
+def test_workers_use_one_thread_each_and_their_parent_as_many_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     with worker_pool(1) as pool:
-        assert list(pool.map_unordered(threads, [0])) == [(0, "1")]
+        assert list(pool.map_unordered(threads, [0])) == [1]
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def test_a_pool_needs_a_worker() -> None:
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"), worker_pool(0):
+        pass
 
 
 def test_there_is_at_least_one_cpu() -> None:

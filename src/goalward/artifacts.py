@@ -145,7 +145,7 @@ class Stage:
 
     def _open_partial(self) -> _Effort:
         self.partial.mkdir(exist_ok=True)
-        for leftover in self.partial.glob(".*.json.*.tmp"):  # of a write_json that was killed
+        for leftover in self.partial.glob(".*.tmp"):  # of a writer that was killed
             leftover.unlink()
         if _is_empty(self.partial):
             write_json(self.partial / CONFIG, {"id": self.id, **self._identity()})

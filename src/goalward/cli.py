@@ -117,7 +117,8 @@ class Collect:
     steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint=TASK_DEFAULT)] = None
     """Actions an episode."""
     rendering: Literal["fast", "environment"] = "fast"
-    """Fast frames, or the environment's own slow ones, as in the public datasets."""
+    """Fast frames, or the environment's own slow ones, as in the public datasets (on Push-T these
+    also show contact points, which a restored state does not have)."""
     workers: NumWorkers = None
     """Simulator processes; the result does not depend on their number."""
     as_json: AsJson = False
@@ -177,15 +178,16 @@ class Inspect:
         """Print the summary and write the contact sheet."""
         from goalward.data.contact_sheet import save_contact_sheet
         from goalward.data.episodes import open_episodes
-        from goalward.data.summary import summarise
+        from goalward.data.summary import summarise, task_name
         from goalward.evaluate.floors import solved_share
         from goalward.tasks import get_task
 
         with open_episodes(self.path) as episodes:
             summary = summarise(episodes)
-            name = self.task or episodes.attributes.get("task")
+            name = task_name(episodes, self.task)
             solved = solved_share(episodes, get_task(name)) if name else {}
-            sheet = self.sheet or episodes.path.with_name("contact_sheet.png")
+            local = episodes.path.parent if episodes.path.exists() else Path()
+            sheet = self.sheet or local / "contact_sheet.png"
             save_contact_sheet(episodes, sheet)
         if self.as_json:
             facts = asdict(summary) | {"solved_pairs": solved, "contact_sheet": str(sheet)}
@@ -240,6 +242,7 @@ class Floors:
     def run(self) -> int:
         """Print the floors."""
         from goalward.data.episodes import open_episodes
+        from goalward.data.summary import task_name
         from goalward.evaluate.floors import (
             FloorsConfig,
             measure_floors,
@@ -250,7 +253,7 @@ class Floors:
         from goalward.workers import usable_cpus
 
         with open_episodes(self.path) as episodes:
-            name = self.task or episodes.attributes.get("task")
+            name = task_name(episodes, self.task)
             if name is None:
                 raise ValueError(f"{self.path} does not say its task; name it with --task")
             task = get_task(name)

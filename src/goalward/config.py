@@ -62,7 +62,7 @@ def from_json(cls: type[T], data: Any, *, where: str = "") -> T:
     try:
         return cls(**values)
     except ValueError as error:
-        raise ValueError(_one_line(f"{where}: {error}" if where else str(error))) from error
+        raise ValueError(one_line(f"{where}: {error}" if where else str(error))) from error
 
 
 def canonical(data: Any) -> str:
@@ -86,7 +86,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
             parse_float=_finite,
         )
     except (ValueError, RecursionError) as error:
-        raise ValueError(_one_line(f"{os.fspath(path)}: not valid JSON: {error}")) from error
+        raise ValueError(one_line(f"{os.fspath(path)}: not valid JSON: {error}")) from error
 
 
 def read_config(cls: type[T], path: str | os.PathLike[str]) -> T:
@@ -95,7 +95,7 @@ def read_config(cls: type[T], path: str | os.PathLike[str]) -> T:
     try:
         return from_json(cls, data)
     except ValueError as error:
-        raise ValueError(_one_line(f"{os.fspath(path)}: {error}")) from error
+        raise ValueError(one_line(f"{os.fspath(path)}: {error}")) from error
 
 
 def write_json(path: str | os.PathLike[str], data: Any) -> None:
@@ -254,7 +254,7 @@ def _dict(kind: Any, value: Any, where: str) -> dict[str, Any]:
 
 
 def _mismatch(where: str, expected: str, value: Any) -> ValueError:
-    shown = _short(_one_line(repr(value)))
+    shown = _short(one_line(repr(value)))
     return ValueError(f"{where}: expected {expected}, got {shown} ({type(value).__name__})")
 
 
@@ -267,7 +267,8 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """`text` with every run of white space, line breaks included, as one space."""
     return " ".join(text.split())
 
 

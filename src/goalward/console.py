@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from goalward.config import one_line
+
+SECONDS_BETWEEN_LINES = 30.0
 
 Update = Callable[[int, int], None]  # (items done, units done)
 
 
 @contextmanager
 def progress(description: str, total: int, *, unit: str, quiet: bool) -> Iterator[Update]:
-    """A progress bar on standard error with rate and time left; silent when `quiet`."""
+    """Progress on standard error with rate and time left; silent when `quiet`.
+
+    A terminal gets a bar that leaves no trace when it ends, so that what follows (a table, the one
+    line of an error) stands alone; a log gets a plain line now and then.
+    """
     if quiet:
         yield lambda done, units: None  # noqa: ARG005
-        return
+    elif sys.stderr.isatty():
+        with _bar(description, total, unit) as update:
+            yield update
+    else:
+        yield _plain_lines(description, total, unit)
+
+
+@contextmanager
+def _bar(description: str, total: int, unit: str) -> Iterator[Update]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -36,15 +53,33 @@ def progress(description: str, total: int, *, unit: str, quiet: bool) -> Iterato
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(description, total=total, rate="starting simulators")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total, rate="starting")
 
         def update(done: int, units: int) -> None:
             seconds = bar.tasks[0].elapsed or 0.0
-            rate = f"{units / seconds:,.0f} {unit}/s" if seconds > 0 else ""
+            rate = f"{units / seconds:,.0f} {unit}/s" if units and seconds else "starting"
             bar.update(task, completed=done, rate=rate)
 
         yield update
+
+
+def _plain_lines(description: str, total: int, unit: str) -> Update:
+    started = last = time.monotonic()
+    at_first: int | None = None  # done before this sitting
+
+    def update(done: int, units: int) -> None:
+        nonlocal last, at_first
+        at_first = done if at_first is None else at_first
+        now = time.monotonic()
+        if now - last < SECONDS_BETWEEN_LINES or done == at_first:
+            return
+        last, seconds = now, now - started
+        left = seconds / (done - at_first) * (total - done)
+        rate = f"{units / seconds:,.0f} {unit}/s"
+        sys.stderr.write(f"{description}: {done}/{total}, {rate}, {left:.0f} s left\n")
+
+    return update
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -83,4 +118,4 @@ def show_line(text: str) -> None:
 
 def show_error(text: str) -> None:
     """Print one error line on standard error."""
-    sys.stderr.write("goalward: " + " ".join(text.split()) + "\n")
+    sys.stderr.write("goalward: " + one_line(text) + "\n")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from goalward.tasks.gl import INSTALL_HINT, available_backends
-from goalward.tasks.swm import PINNED_VERSION
+from goalward.tasks.gl import INSTALL_HINT, prepare_gl
+from goalward.tasks.swm import INSTALL_SIM, PINNED_VERSION
 
 OLDEST_PYTHON = (3, 10)
 LEAST_DISK_GB = 5.0
@@ -28,7 +28,6 @@ SIMULATORS = {
     "opencv-python-headless": "cv2",
     "shapely": "shapely",
 }
-INSTALL_SIM = "pip install 'goalward[sim]' -c constraints.txt"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,14 +94,20 @@ def _simulator(distribution: str) -> Finding:
 
 
 def _gl() -> Finding:
-    backends = available_backends()
-    return Finding(
-        name="off-screen GL",
-        ok=bool(backends),
-        found=", ".join(backends) or "no library found",
-        fix=f"{INSTALL_HINT}   (as root; Debian and Ubuntu)",
-        needed_for="drawing cube and reacher",
-    )
+    """The GL back-end that would be used, tried: a library that loads may still lack a driver."""
+    needed_for = "drawing cube and reacher"
+    fix = f"{INSTALL_HINT}   (as root; Debian and Ubuntu)"
+    try:
+        backend = prepare_gl()
+    except ValueError as error:
+        return Finding(
+            name="off-screen GL", ok=False, found=str(error), fix=fix, needed_for=needed_for
+        )
+    mujoco = importlib.util.find_spec("mujoco")
+    code = "import mujoco; c = mujoco.GLContext(16, 16); c.make_current(); c.free(); print('ok')"
+    works = mujoco is None or _ask_python(code) == "ok"
+    found = backend if works else f"{backend} is installed, but gives no drawing context"
+    return Finding(name="off-screen GL", ok=works, found=found, fix=fix, needed_for=needed_for)
 
 
 def _disk(folder: Path) -> Finding:

@@ -26,6 +26,12 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
+def require_workers(workers: int) -> None:
+    """Refuse a number of workers that does no work."""
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+
+
 class Pool:
     """Runs jobs in worker processes."""
 
@@ -53,20 +59,39 @@ class Pool:
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[Pool]:
-    """A pool of `workers` fresh processes (spawned: GL and torch do not survive a fork)."""
+    """A pool of `workers` fresh processes (spawned: GL and torch do not survive a fork).
+
+    Raises:
+        ValueError: fewer than one worker.
+    """
+    require_workers(workers)
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
+    with _one_thread_each():
+        executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
+        try:
+            yield Pool(executor)
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Have processes that are started meanwhile use one thread for each numerical library."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     try:
-        yield Pool(executor)
+        yield
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _start_worker() -> None:
-    """Prepare a worker: one thread each, no Ctrl-C of its own, gone when its parent is."""
+    """Prepare a worker: no Ctrl-C of its own, gone when its parent is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for variable in THREAD_VARIABLES:
-        os.environ[variable] = "1"
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
 

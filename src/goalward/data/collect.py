@@ -7,7 +7,6 @@ number of processes, and an interrupted collection goes on where it stopped.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +20,12 @@ from goalward import defaults
 from goalward.artifacts import Stage
 from goalward.data.episode_writer import merge_episodes, write_episode
 from goalward.data.episodes import open_episodes
+from goalward.seeding import generator
 from goalward.tasks import get_task
-from goalward.tasks.spec import Array, SceneConfig, Simulator, Task
-from goalward.workers import worker_pool
+from goalward.tasks.gl import prepare_gl
+from goalward.tasks.spec import SceneConfig, Simulator, Task
+from goalward.types import Array
+from goalward.workers import require_workers, worker_pool
 
 STAGE = "collect"
 STAGE_VERSION = 1
@@ -43,6 +45,7 @@ class CollectConfig:
     episode_steps: int  # actions an episode; it has one frame more
     seed: int
     scene: SceneConfig
+    gl: str  # the GL back-end that draws, since frames differ between them; "" where none does
 
     def __post_init__(self) -> None:
         task = get_task(self.task)
@@ -75,6 +78,7 @@ class CollectConfig:
             episode_steps=spec.episode_steps if episode_steps is None else episode_steps,
             seed=seed,
             scene=scene or SceneConfig(),
+            gl=prepare_gl() if spec.needs_gl else "",
         )
 
 
@@ -101,8 +105,7 @@ def collect(
         ValueError: the folder holds something else, or a simulator cannot run here.
         OSError: the folder cannot be written; finished episodes are kept.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
+    require_workers(workers)
     stage = Stage(folder=folder, name=STAGE, version=STAGE_VERSION, config=config)
     started, new = time.perf_counter(), 0
     if not stage.is_complete():
@@ -160,14 +163,14 @@ def _collect_parts(
 def _collect_part(job: tuple[CollectConfig, Path, int]) -> int:
     """Collect one episode in a worker process; returns its number of frames."""
     config, parts, episode = job
-    rng = np.random.default_rng(np.random.SeedSequence(config.seed, spawn_key=(episode,)))
+    rng = generator("demonstration", config.seed, episode)
     task, simulator = get_task(config.task), _simulator(config.task, config.scene)
     columns = record_episode(task, simulator, config.demonstrator, config.episode_steps, rng)
     attributes = {
         "task": config.task,
         "demonstrator": config.demonstrator,
         "rendering": config.scene.rendering,
-        "gl": os.environ.get("MUJOCO_GL", "") if task.needs_gl else "",
+        "gl": config.gl,
     }
     write_episode(parts / f"{episode:06d}.h5", columns, attributes=attributes)
     return len(columns["pixels"])

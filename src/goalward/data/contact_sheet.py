@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from goalward.data.episodes import Episodes
-from goalward.tasks.spec import Array
+from goalward.types import Array
 
 TILE = 128  # pixels a side that a frame is shown at
 GAP = 4

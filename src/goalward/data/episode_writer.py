@@ -19,7 +19,7 @@ import hdf5plugin
 import numpy as np
 
 from goalward.config import sync
-from goalward.data.episodes import Array, Index
+from goalward.data.episodes import Index
 from goalward.data.h5_episodes import (
     EPISODE_TABLES,
     FORMAT,
@@ -28,6 +28,7 @@ from goalward.data.h5_episodes import (
     open_h5,
     require_frames,
 )
+from goalward.types import Array
 
 # Frames of 64 x 64 from four simulators, one frame a chunk, one core: LZ4 takes 0.9-5.2 KB a frame
 # (12.3 KB raw) and reads at 30-120k frames/s; Zstd 1-3 takes 0.6-3.9 KB, but reads at 12-35k and

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from goalward.types import Array
+
 Index = npt.NDArray[np.int64]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from goalward.data.episodes import Array, Column, Episodes, Index
+from goalward.config import one_line
+from goalward.data.episodes import Column, Episodes, Index
+from goalward.types import Array
 
 _IMAGES_AT_ONCE = 512  # decoded images fetched in one call, so that memory stays bounded
 
@@ -79,7 +82,9 @@ class ForeignEpisodes(Episodes):
 def _load(name: str, **options: Any) -> Any:
     """Open a dataset in windows of one row, whose item k is therefore row k of all episodes."""
     try:
-        from stable_worldmodel.data import load_dataset
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # third-party deprecations nobody here can act on
+            from stable_worldmodel.data import load_dataset
     except ImportError as error:
         raise ValueError(
             f"reading {name} needs stable-worldmodel ({error}); run: pip install 'goalward[sim]'"
@@ -92,7 +97,7 @@ def _load(name: str, **options: Any) -> Any:
             "run: pip install 'stable-worldmodel[format]'"
         ) from error
     except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(str(error))
         raise ValueError(f"stable-worldmodel cannot read {name}: {reason}") from error
 
 

@@ -17,7 +17,9 @@ import h5py
 import hdf5plugin  # noqa: F401 - registers the codecs with HDF5
 import numpy as np
 
-from goalward.data.episodes import Array, Column, Episodes, Index
+from goalward.config import one_line
+from goalward.data.episodes import Column, Episodes, Index
+from goalward.types import Array
 
 FORMAT = "goalward-episodes"
 FORMAT_VERSION = 1
@@ -51,7 +53,7 @@ class H5Episodes(Episodes):
             yield self._file[self._names[column]]
         except OSError as error:
             raise ValueError(
-                f"{self.path}: cannot read column '{column}' ({_one_line(error)}); "
+                f"{self.path}: cannot read column '{column}' ({one_line(str(error))}); "
                 "the file is damaged: copy, download or collect it again"
             ) from error
 
@@ -105,7 +107,7 @@ def open_h5(path: Path) -> Any:
         elif "signature not found" in str(error):
             reason = "is not an HDF5 file; give an .h5 episode file"
         else:
-            reason = f"cannot be opened as HDF5: {_one_line(error)}"
+            reason = f"cannot be opened as HDF5: {one_line(str(error))}"
         raise ValueError(f"{path} {reason}") from error
 
 
@@ -134,6 +136,8 @@ def _episode_lengths(path: Path, items: Mapping[str, Any]) -> Index:
         i = int(np.argmax(lengths < 1))
         raise ValueError(f"{path}: 'ep_len' says that episode {i} has {lengths[i]} rows")
     expected = np.cumsum(lengths) - lengths
+    if not isinstance(items.get("ep_offset", items["ep_len"]), h5py.Dataset):
+        raise ValueError(f"{path}: 'ep_offset' is no dataset; it must hold a row number an episode")
     offsets = np.asarray(items["ep_offset"][()]) if "ep_offset" in items else expected
     if offsets.shape != lengths.shape:
         raise ValueError(
@@ -206,7 +210,3 @@ def _spans(rows: Index, near: int, most: int) -> Iterator[tuple[int, int]]:
     apart = (np.diff(rows // near) > 1) | (np.diff(rows // most) > 0)
     edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(rows)]
     yield from itertools.pairwise(edges)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -46,6 +46,20 @@ class Summary:
     action: ActionSummary
 
 
+def task_name(episodes: Episodes, given: str | None) -> str | None:
+    """The task of a file: what it says itself, or what the user says where it says nothing.
+
+    Raises:
+        ValueError: file and user disagree.
+    """
+    said = episodes.attributes.get("task")
+    if given is not None and said is not None and given != said:
+        raise ValueError(
+            f"{episodes.path} is a file of task {said}, not of {given}; leave --task out"
+        )
+    return given if said is None else said
+
+
 def summarise(episodes: Episodes) -> Summary:
     """Summarise an episode file without reading its frames."""
     return Summary(
@@ -70,6 +84,9 @@ def _summarise_actions(episodes: Episodes) -> ActionSummary:
     known = ~np.isnan(action).any(axis=1)
     if not known.any():
         raise ValueError(f"{episodes.path}: no row has an action")
+    if np.isinf(action).any():
+        row = np.argwhere(np.isinf(action))[0, 0]
+        raise ValueError(f"{episodes.path}: row {row} of column 'action' holds infinity")
     starts = episodes.window_starts(3)
     starts = starts[starts + 3 <= stop]
     second = action[starts] - 2 * action[starts + 1] + action[starts + 2]

@@ -19,9 +19,9 @@ from goalward.data.splits import SplitConfig, split_episodes
 from goalward.evaluate.metrics import Rate, success_rate
 from goalward.evaluate.pairs import candidate_pairs, draw_pairs, state_rows
 from goalward.evaluate.rollout import begin, run_episode
+from goalward.seeding import generator
 from goalward.tasks import get_task
 from goalward.tasks.spec import (
-    Array,
     Physics,
     Policy,
     ProtocolName,
@@ -31,6 +31,7 @@ from goalward.tasks.spec import (
     Task,
     every_pair,
 )
+from goalward.types import Array
 from goalward.workers import worker_pool
 
 REPLAY = "replay"
@@ -49,9 +50,9 @@ class FloorsConfig:
     split: SplitConfig = field(default_factory=SplitConfig)
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "budget", "offset"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, least in (("pairs", 1), ("budget", 1), ("offset", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class Job:
 
 def floor_policies(task: Task) -> list[str]:
     """Names of a task's floor policies, and of the replay of recorded actions."""
-    return ["zero", "random", *task.goal_policies, REPLAY]
+    return [*task.floors, REPLAY]
 
 
 def num_episodes(task: Task, config: FloorsConfig) -> int:
@@ -95,7 +96,7 @@ def make_policy(job: Job, simulator: Simulator) -> Policy:
     if job.policy == "zero":
         return lambda: still
     if job.policy == "random":
-        rng = np.random.default_rng(np.random.SeedSequence(job.config.seed, spawn_key=(job.pair,)))
+        rng = generator("random policy", job.config.seed, job.pair)
         return lambda: rng.uniform(-1.0, 1.0, size=task.action_dim).astype(np.float32)
     if job.policy == REPLAY:
         actions = chain(job.recorded, repeat(still))
@@ -148,7 +149,7 @@ def measure_floors(
 ) -> list[Floor]:
     """Success of every floor policy under every protocol, on pairs of the episodes in `data`."""
     with open_episodes(data) as episodes:
-        jobs = list(_jobs(task, episodes, config))
+        jobs = list(make_jobs(task, episodes, config))
     results: dict[tuple[str, str], dict[int, bool]] = {}
     with worker_pool(min(workers, len(jobs))) as pool:
         for done, (job, success) in enumerate(pool.map_unordered(run_job, jobs), start=1):
@@ -158,7 +159,8 @@ def measure_floors(
     return list(_floors(task, jobs, results))
 
 
-def _jobs(task: Task, episodes: Episodes, config: FloorsConfig) -> Iterator[Job]:
+def make_jobs(task: Task, episodes: Episodes, config: FloorsConfig) -> Iterator[Job]:
+    """Every episode that `measure_floors` runs."""
     among = (
         split_episodes(episodes.num_episodes, config.split).held_out if config.held_out else None
     )

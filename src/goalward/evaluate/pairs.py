@@ -8,7 +8,9 @@ import numpy as np
 
 from goalward.data.episodes import Episodes
 from goalward.defaults import GOAL_OFFSET
-from goalward.tasks.spec import Array, Protocol, Row, Task
+from goalward.seeding import generator
+from goalward.tasks.spec import Protocol, Row, Task
+from goalward.types import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,22 @@ def state_rows(episodes: Episodes, task: Task, index: Array) -> Row:
                 f"it has: {', '.join(episodes.columns)}"
             )
     names = [name for name in task.state_columns if name in episodes.columns]
-    return {name: episodes.rows(name, index) for name in names}
+    return {name: _state_column(episodes, task, name, index) for name in names}
+
+
+def _state_column(episodes: Episodes, task: Task, name: str, index: Array) -> Array:
+    shape, width = episodes.columns[name].shape, task.state_columns[name]
+    if shape != (width,):
+        raise ValueError(
+            f"{episodes.path}: a row of column {name!r} has shape {shape}, but task {task.name} "
+            f"needs ({width},); is this a file of another task?"
+        )
+    values = episodes.rows(name, index)
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if bad.size:
+        row = np.asarray(index)[bad[0]]
+        raise ValueError(f"{episodes.path}: row {row} of column {name!r} holds NaN or infinity")
+    return values
 
 
 def candidate_pairs(
@@ -75,7 +92,7 @@ def draw_pairs(
             f"asked for {count} pairs, but {len(admitted)} of the {len(pairs)} pairs in "
             f"{episodes.path} are admitted; ask for fewer or collect more episodes"
         )
-    chosen = _one_an_episode_first(admitted, episodes, np.random.default_rng(seed))[:count]
+    chosen = _one_an_episode_first(admitted, episodes, generator("pairs", seed))[:count]
     return Pairs(start_rows=chosen, goal_rows=chosen + offset)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from goalward.tasks.spec import Array
+from goalward.types import Array
 
 
 def wrap_angle(angle: Array | float) -> Array:

@@ -10,7 +10,6 @@ from goalward.tasks.frames import resized
 from goalward.tasks.gl import prepare_gl
 from goalward.tasks.mujoco_render import FastRenderer
 from goalward.tasks.spec import (
-    Array,
     Protocol,
     Row,
     SceneConfig,
@@ -20,6 +19,7 @@ from goalward.tasks.spec import (
     unsolved_starts,
 )
 from goalward.tasks.swm import make_swm_env
+from goalward.types import Array
 
 CUBE_HEIGHT = 0.02  # of its centre when it lies on the table
 MESH_CELL = 0.008  # metres; leaves 10k of the arm's 185k faces, and a small frame the same
@@ -224,16 +224,16 @@ CUBE = Task(
     summary="A robot arm picks a cube up and puts it down elsewhere.",
     action_dim=5,
     episode_steps=200,
-    state_columns=(
-        "qpos",
-        "qvel",
-        "qacc_warmstart",
-        "proprio_effector_pos",
-        "proprio_effector_yaw",
-        "proprio_gripper_opening",
-        "privileged_block_0_pos",
-        "privileged_block_0_quat",
-    ),
+    state_columns={
+        "qpos": 21,
+        "qvel": 20,
+        "qacc_warmstart": 20,
+        "proprio_effector_pos": 3,
+        "proprio_effector_yaw": 1,
+        "proprio_gripper_opening": 1,
+        "privileged_block_0_pos": 3,
+        "privileged_block_0_quat": 4,
+    },
     restore_columns=("qpos", "qvel", "privileged_block_0_pos", "privileged_block_0_quat"),
     needs_gl=True,
     make=CubeSimulator,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goalward.tasks.spec import Array
+from goalward.types import Array
 
 
 def resized(frame: Array, image_size: int) -> Array:

@@ -12,6 +12,7 @@ import sys
 
 LIBRARIES = {"osmesa": ("libOSMesa.so.8",), "egl": ("libEGL.so.1", "libOpenGL.so.0")}
 INSTALL_HINT = "apt-get install libosmesa6"
+MACOS_BACKEND = "cgl"
 
 
 def _loads(library: str) -> bool:
@@ -25,7 +26,7 @@ def _loads(library: str) -> bool:
 def available_backends() -> list[str]:
     """Off-screen back-ends whose libraries can be loaded here, the preferred one first."""
     if sys.platform == "darwin":
-        return ["cgl"]
+        return [MACOS_BACKEND]
     return [name for name, needed in LIBRARIES.items() if all(map(_loads, needed))]
 
 
@@ -33,25 +34,30 @@ def prepare_gl() -> str:
     """Set MUJOCO_GL where the user has not, and return the back-end in force.
 
     Raises:
-        ValueError: no off-screen GL library is installed, or MUJOCO_GL names none.
+        ValueError: no off-screen GL library is installed, or the environment asks for another.
     """
     # Mesa's software renderer starts a thread for every core; simulators already run one process
     # for every core, and small frames gain nothing from threads.
     os.environ.setdefault("LP_NUM_THREADS", "1")
     backends = available_backends()
-    chosen = os.environ.get("MUJOCO_GL", "").lower()
-    if chosen and chosen not in (*backends, "glfw"):
-        raise ValueError(
-            f"MUJOCO_GL={chosen!r} cannot be used here (can be: {', '.join(backends) or 'none'}); "
-            f"unset it, or install its library (Debian/Ubuntu: {INSTALL_HINT})"
-        )
-    if not chosen and not backends:
+    wanted = os.environ.get("MUJOCO_GL", "").lower()
+    if not wanted and not backends:
         raise ValueError(
             "no off-screen OpenGL library found, and this task is drawn by MuJoCo; "
             f"install one (Debian/Ubuntu: {INSTALL_HINT}) and run again"
         )
-    os.environ["MUJOCO_GL"] = chosen or backends[0]
-    return os.environ["MUJOCO_GL"]
+    chosen = wanted or backends[0]
+    if chosen not in (*backends, "glfw"):
+        raise ValueError(
+            f"MUJOCO_GL={chosen!r} cannot be used here (can be: {', '.join(backends) or 'none'}); "
+            f"unset it, or install its library (Debian/Ubuntu: {INSTALL_HINT})"
+        )
+    if os.environ.get("PYOPENGL_PLATFORM", chosen).lower() != chosen:
+        platform = os.environ["PYOPENGL_PLATFORM"]
+        raise ValueError(f"PYOPENGL_PLATFORM={platform!r} contradicts {chosen!r}; unset it")
+    if chosen != MACOS_BACKEND:  # MuJoCo finds that by itself, and dm_control knows no such name
+        os.environ["MUJOCO_GL"] = chosen
+    return chosen
 
 
 def no_gl_context(error: BaseException) -> ValueError:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from goalward.tasks.gl import no_gl_context
-from goalward.tasks.spec import Array
+from goalward.types import Array
 
 SUPERSAMPLE_UP_TO = 128  # larger frames are drawn at their own size
 SHADOW_MAP_SIZE = 512
@@ -26,7 +26,7 @@ SHADOW_MAP_SIZE = 512
 _OPEN: weakref.WeakSet[FastRenderer] = weakref.WeakSet()
 
 
-def decimated_faces(vertices_V3: Array, faces_F3: Array, cell: float) -> Array:
+def decimated_faces(vertices_V3: Array, faces_F3: Array, cell: float) -> tuple[Array, Array]:
     """Merge the vertices of each cubic cell and return the faces that keep an area.
 
     Args:
@@ -35,13 +35,16 @@ def decimated_faces(vertices_V3: Array, faces_F3: Array, cell: float) -> Array:
         cell: edge of the cells, in the unit of the vertices.
 
     Returns:
-        Triangles (at most F of them, each once) that index into the same vertices.
+        Triangles (K, 3), each once, that index into the same vertices; and which of the F faces
+        each of them comes from (K,).
     """
     cells = np.floor(vertices_V3 / cell).astype(np.int64)
     _, first, inverse = np.unique(cells, axis=0, return_index=True, return_inverse=True)
     merged = first[inverse.reshape(-1)][faces_F3]
     a, b, c = merged.T
-    return np.unique(merged[(a != b) & (b != c) & (a != c)], axis=0)
+    whole = np.flatnonzero((a != b) & (b != c) & (a != c))
+    faces, kept = np.unique(merged[whole], axis=0, return_index=True)
+    return faces, whole[kept]
 
 
 def render_model(model: Any, *, image_size: int, mesh_cell: float | None = None) -> Any:
@@ -58,11 +61,14 @@ def render_model(model: Any, *, image_size: int, mesh_cell: float | None = None)
     for mesh in range(drawn.nmesh):
         at, num = drawn.mesh_vertadr[mesh], drawn.mesh_vertnum[mesh]
         face, num_faces = drawn.mesh_faceadr[mesh], drawn.mesh_facenum[mesh]
-        fewer = decimated_faces(
+        faces, kept = decimated_faces(
             drawn.mesh_vert[at : at + num], drawn.mesh_face[face : face + num_faces], mesh_cell
         )
-        drawn.mesh_face[face : face + len(fewer)] = fewer
-        drawn.mesh_facenum[mesh] = len(fewer)
+        here, count = slice(face, face + len(faces)), len(faces)
+        # Light and texture are looked up by face, so they move along with the faces.
+        drawn.mesh_facenormal[here] = drawn.mesh_facenormal[face + kept]
+        drawn.mesh_facetexcoord[here] = drawn.mesh_facetexcoord[face + kept]
+        drawn.mesh_face[here], drawn.mesh_facenum[mesh] = faces, count
     return drawn
 
 

@@ -11,7 +11,6 @@ from goalward.tasks.frames import resized
 from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
 from goalward.tasks.push_t_pusher import GeometricPusher
 from goalward.tasks.spec import (
-    Array,
     Policy,
     Protocol,
     Row,
@@ -22,6 +21,7 @@ from goalward.tasks.spec import (
     unsolved_starts,
 )
 from goalward.tasks.swm import make_swm_env
+from goalward.types import Array
 
 SCENE_PARTS = ("background", "goal", "agent", "block")
 START_CLEARANCE = 5.0  # pixels between pusher and block at the start
@@ -191,7 +191,7 @@ PUSH_T = Task(
     summary="A round pusher brings a T-shaped block to a pose.",
     action_dim=2,
     episode_steps=300,
-    state_columns=("state", "proprio", "block_pose", "block_velocity"),
+    state_columns={"state": 7, "proprio": 4, "block_pose": 3, "block_velocity": 3},
     restore_columns=("state",),
     needs_gl=False,
     make=PushTSimulator,

@@ -9,7 +9,6 @@ from goalward.tasks.frames import resized
 from goalward.tasks.gl import prepare_gl
 from goalward.tasks.mujoco_render import FastRenderer
 from goalward.tasks.spec import (
-    Array,
     Policy,
     Protocol,
     Row,
@@ -20,6 +19,7 @@ from goalward.tasks.spec import (
     unsolved_starts,
 )
 from goalward.tasks.swm import make_swm_env
+from goalward.types import Array
 
 ARM_LENGTH = HAND_LENGTH = 0.12  # metres from joint to joint, and from wrist to fingertip
 WRIST_LIMIT = np.deg2rad(160.0)
@@ -159,7 +159,7 @@ REACHER = Task(
     summary="A two-link arm brings its joints to given angles.",
     action_dim=2,
     episode_steps=200,
-    state_columns=("qpos", "qvel", "qacc_warmstart", "finger_pos"),
+    state_columns={"qpos": 2, "qvel": 2, "qacc_warmstart": 2, "finger_pos": 2},
     restore_columns=("qpos", "qvel"),
     needs_gl=True,
     make=ReacherSimulator,

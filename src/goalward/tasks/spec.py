@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from goalward import defaults
+from goalward.types import Array
 
-Array = NDArray[Any]
 Row = Mapping[str, Array]  # one row (or, with leading axes, many rows) of an episode file
 Policy = Callable[[], Array]  # next action for the simulator the policy was made for
 
@@ -113,7 +112,7 @@ class Task:
     summary: str
     action_dim: int  # every action lies in [-1, 1]
     episode_steps: int  # actions in one demonstration
-    state_columns: tuple[str, ...]  # what `Simulator.row` returns
+    state_columns: Mapping[str, int]  # what `Simulator.row` returns, and how many numbers each
     restore_columns: tuple[str, ...]  # what `Simulator.restore` cannot do without
     needs_gl: bool
     make: Callable[[SceneConfig], Simulator]  # use `simulator`, which checks the scene first
@@ -128,6 +127,11 @@ class Task:
         """Name of the demonstrator used unless another is asked for."""
         return next(iter(self.demonstrators))
 
+    @property
+    def floors(self) -> tuple[str, ...]:
+        """Names of the policies that know nothing of the task."""
+        return ("zero", "random", *self.goal_policies)
+
     def describe(self) -> dict[str, Any]:
         """The task's facts as plain JSON types."""
         return {
@@ -140,7 +144,7 @@ class Task:
             "needs_gl": self.needs_gl,
             "protocols": {name: protocol.summary for name, protocol in self.protocols.items()},
             "demonstrators": list(self.demonstrators),
-            "floors": ["zero", "random", *self.goal_policies],
+            "floors": list(self.floors),
         }
 
     def simulator(self, scene: SceneConfig) -> Simulator:

@@ -6,7 +6,10 @@ import logging
 import warnings
 from typing import Any
 
+from goalward.config import one_line
+
 PINNED_VERSION = "0.1.1"
+INSTALL_SIM = "pip install 'goalward[sim]'   (in a checkout, add: -c constraints.txt)"
 
 
 def make_swm_env(env_id: str, **kwargs: Any) -> Any:
@@ -16,20 +19,19 @@ def make_swm_env(env_id: str, **kwargs: Any) -> Any:
     MuJoCo's GL libraries before torch's compiler libraries crashes.
 
     Raises:
-        ValueError: stable-worldmodel or one of its simulators is not installed.
+        ValueError: stable-worldmodel or one of its simulators is missing or does not load.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # third-party deprecations nobody here can act on
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # third-party deprecations nobody here can act on
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        try:
+            import cv2  # noqa: F401 - frames are resized with it
             import gymnasium
-            import stable_worldmodel  # noqa: F401
+            import stable_worldmodel  # noqa: F401 - registers its environments
 
-            logging.getLogger("absl").setLevel(logging.ERROR)
             env = gymnasium.make(env_id, disable_env_checker=True, **kwargs).unwrapped
-            env.reset(seed=0)
-            return env
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"{env_id} needs the module {error.name!r}; install it with: "
-            "pip install 'goalward[sim]' -c constraints.txt"
-        ) from error
+        except (ImportError, RuntimeError) as error:
+            reason = one_line(str(error))
+            raise ValueError(f"{env_id} cannot be loaded ({reason}); {INSTALL_SIM}") from error
+        env.reset(seed=0)
+    return env

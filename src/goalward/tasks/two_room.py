@@ -8,17 +8,10 @@ from typing import Any
 import numpy as np
 
 from goalward.tasks.frames import resized
-from goalward.tasks.spec import (
-    Array,
-    Protocol,
-    Row,
-    SceneConfig,
-    Simulator,
-    Task,
-    clip_action,
-)
+from goalward.tasks.spec import Protocol, Row, SceneConfig, Simulator, Task, clip_action
 from goalward.tasks.swept_disk import Walls, free_of_walls, swept_disk_step
 from goalward.tasks.swm import make_swm_env
+from goalward.types import Array
 
 NATIVE_SIZE = 224
 AGENT_RADIUS = 7.0
@@ -192,11 +185,11 @@ def _same_room(row: Row, goal: Row) -> Array:
 
 
 def _legal_crossing(start: Row, goal: Row) -> Array:
-    """Pairs in opposite rooms whose ends overlap no wall."""
+    """Pairs in opposite rooms whose ends overlap no wall; not a step across the doorway."""
     ends_free = free_of_walls(start["state"], AGENT_RADIUS, WALLS) & free_of_walls(
         goal["state"], AGENT_RADIUS, WALLS
     )
-    return ends_free & ~_same_room(start, goal)
+    return ends_free & ~_same_room(start, goal) & ~_near(SUCCESS_RADIUS)(start, goal)
 
 
 def _on_goal_side(row: Row, goal: Row) -> Array:
@@ -209,7 +202,7 @@ TWO_ROOM = Task(
     summary="A disk walks through a door in the wall between two rooms.",
     action_dim=2,
     episode_steps=100,
-    state_columns=("state", "proprio"),
+    state_columns={"state": 2, "proprio": 2},
     restore_columns=("state",),
     needs_gl=False,
     make=TwoRoomSimulator,
