@@ -30,7 +30,7 @@ ENV_KWARGS: dict[str, dict[str, Any]] = {
     "cube": {"env_type": "single", "mode": "data_collection", "visualize_info": False},
     "reacher": {"task": "qpos_match"},
 }
-EPISODES = {"two-room": (30, 5), "push-t": (12, 3), "reacher": (12, 3), "cube": (8, 3)}
+EPISODES = {"two-room": (200, 10), "push-t": (60, 4), "reacher": (60, 2), "cube": (20, 1)}
 
 
 @dataclass(frozen=True)
