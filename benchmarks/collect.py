@@ -9,6 +9,7 @@ each side is timed from a first finished episode (one a worker) until its file i
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 import warnings
@@ -90,9 +91,9 @@ def upstream_rate(job: tuple[str, int, int]) -> float:
     return episodes * spec.episode_steps / seconds
 
 
-def main(arguments: Arguments) -> None:
-    """Measure and print the table."""
-    rows = []
+def main(arguments: Arguments) -> int:
+    """Measure and print the table; exit code 1 when a ratio is below what is wanted."""
+    rows, fast_enough = [], True
     for task in arguments.tasks:
         ours, theirs = EPISODES[task]
         with worker_pool(1) as pool:
@@ -101,6 +102,7 @@ def main(arguments: Arguments) -> None:
         rate = goalward_rate(task, arguments.image_size, arguments.workers, ours)
         ratio = rate / upstream
         verdict = "ok" if ratio >= WANTED[task] else "below"
+        fast_enough = fast_enough and ratio >= WANTED[task]
         rows.append(
             (
                 task,
@@ -114,7 +116,8 @@ def main(arguments: Arguments) -> None:
     header = ("task", "World.collect", f"goalward, {arguments.workers} workers", "ratio", "wanted")
     show_table(title, header, rows)
     show_line("One run on this machine; other load on it lowers both columns, not always alike.")
+    return 0 if fast_enough else 1
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Arguments))
+    sys.exit(main(tyro.cli(Arguments)))

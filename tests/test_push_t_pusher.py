@@ -284,6 +284,14 @@ def test_demonstrations_reach_their_first_target_smoothly_and_inside_the_window(
     assert np.mean(moving) >= 0.3
 
 
+@pytest.mark.slow
+def test_nearly_all_of_a_hundred_demonstrations_reach_their_first_target(arena: Arena) -> None:
+    runs = [rollout(arena, seed) for seed in range(1000, 1100)]
+    assert sum(counts[-1] >= 1 for _, _, counts in runs) >= 95
+    bends = [np.linalg.norm(np.diff(actions, n=2, axis=0), axis=1).mean() for actions, _, _ in runs]
+    assert np.mean(bends) <= 0.06
+
+
 @pytest.mark.parametrize("angle", [0.0, np.pi / 2, np.pi, 3 * np.pi / 2])
 def test_a_block_that_starts_against_the_edge_is_brought_to_its_target(
     arena: Arena, angle: float
