@@ -25,7 +25,7 @@ from episode_helpers import (
     without,
     write_parts,
 )
-from goalward.data import episode_writer
+from goalward import files
 from goalward.data.episode_writer import merge_episodes, write_episode
 from goalward.data.episodes import open_episodes
 
@@ -138,7 +138,7 @@ def test_a_crash_before_the_rename_leaves_the_old_file_as_it_was(
     def crash(_: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(episode_writer, "sync", crash)
+    monkeypatch.setattr(files, "sync", crash)
     with pytest.raises(KeyboardInterrupt):
         write_episode(path, make_episode(1, 5), attributes=TASK)
     assert path.read_bytes() == before
@@ -149,8 +149,8 @@ def test_a_killed_writer_leaves_no_file_under_the_final_name(tmp_path: Path) -> 
     program = (
         "import os, sys; from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[2]); from episode_helpers import TASK, make_episode\n"
-        "from goalward.data import episode_writer\n"
-        "episode_writer.sync = lambda path: os._exit(9)\n"
+        "from goalward import files; from goalward.data import episode_writer\n"
+        "files.sync = lambda path: os._exit(9)\n"
         "columns = make_episode(0, 5)\n"
         "episode_writer.write_episode(Path(sys.argv[1]), columns, attributes=TASK)\n"
     )

@@ -16,13 +16,25 @@ PACKAGE = ROOT / "src" / "goalward"
 
 # Each layer may import itself and the layers before it.
 LAYERS = (
-    {"types", "defaults", "seeding", "config", "provenance", "artifacts", "workers", "console"},
+    {
+        "types",
+        "files",
+        "defaults",
+        "seeding",
+        "config",
+        "provenance",
+        "artifacts",
+        "workers",
+        "console",
+        "devices",
+    },
     {"tasks"},
     {"data"},
     {"world"},
     {"embed"},
     {"controllers", "planning"},
     {"evaluate"},
+    {"presets"},
     {"experiments"},
     {"report", "runtime", "doctor"},
     {"cli"},

@@ -25,10 +25,10 @@ from goalward.config import (
     differences,
     read_config,
     read_json,
-    sync,
     to_json,
     write_json,
 )
+from goalward.files import sync
 from goalward.provenance import git_revision, library_versions
 
 if TYPE_CHECKING:

@@ -13,10 +13,12 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from goalward.files import appearing
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -65,6 +67,37 @@ def from_json(cls: type[T], data: Any, *, where: str = "") -> T:
         raise ValueError(one_line(f"{where}: {error}" if where else str(error))) from error
 
 
+def override(config: T, assignments: Sequence[str]) -> T:
+    """A copy of a config with some values replaced, each given as `dotted.name=value`.
+
+    Values are JSON; what is not JSON is taken as text, so that `kind=vicreg` needs no quotes.
+
+    Raises:
+        ValueError: an assignment without "=", an unknown name or an unfitting value.
+    """
+    data = to_json(config)
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        *parents, last = name.split(".")
+        if not equals or not last:
+            raise ValueError(f"expected NAME=VALUE such as schedule.lr=1e-4, got {assignment!r}")
+        place = data
+        for parent in parents:
+            place = place.get(parent, {}) if isinstance(place, dict) else {}
+        if not isinstance(place, dict) or last not in place:
+            names = ", ".join(sorted(_leaves(data)))
+            raise ValueError(f"{name}: no such value; there are: {names}")
+        place[last] = _json_or_text(text)
+    return from_json(type(config), data)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
 def canonical(data: Any) -> str:
     """The one JSON text of `data`: sorted keys, no spaces; NaN and infinities are refused."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -103,17 +136,8 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
     path = Path(path)
     text = json.dumps(data, indent=2, allow_nan=False) + "\n"
     # The name is unique because two processes may write the same file; the last one wins whole.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
+    with appearing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def differences(old: Any, new: Any) -> str:
@@ -123,15 +147,6 @@ def differences(old: Any, new: Any) -> str:
     pairs = ((key, _short(before.get(key, "-")), _short(after.get(key, "-"))) for key in keys[:3])
     shown = ", ".join(f"{key}: {was} -> {now}" for key, was, now in pairs)
     return shown + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
-
-
-def sync(path: Path) -> None:
-    """Flushes a file or a folder to the disk: a rename lasts only once its folder is flushed."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _plain(value: Any) -> Any:

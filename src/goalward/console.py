@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from goalward.config import one_line
 
 SECONDS_BETWEEN_LINES = 30.0
 
-Update = Callable[[int, int], None]  # (items done, units done)
+
+class Update(Protocol):
+    """Tell the progress: items done, units done, and what else to show beside them."""
+
+    def __call__(self, done: int, units: int, note: str = "") -> None:
+        """Show it."""
 
 
 @contextmanager
@@ -24,7 +29,7 @@ def progress(description: str, total: int, *, unit: str, quiet: bool) -> Iterato
     line of an error) stands alone; a log gets a plain line now and then.
     """
     if quiet:
-        yield lambda done, units: None  # noqa: ARG005
+        yield lambda done, units, note="": None  # noqa: ARG005
     elif sys.stderr.isatty():
         with _bar(description, total, unit) as update:
             yield update
@@ -56,10 +61,10 @@ def _bar(description: str, total: int, unit: str) -> Iterator[Update]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total, rate="starting")
 
-        def update(done: int, units: int) -> None:
+        def update(done: int, units: int, note: str = "") -> None:
             seconds = bar.tasks[0].elapsed or 0.0
             rate = f"{units / seconds:,.0f} {unit}/s" if units and seconds else "starting"
-            bar.update(task, completed=done, rate=rate)
+            bar.update(task, completed=done, rate=", ".join(filter(None, (rate, note))))
 
         yield update
 
@@ -68,7 +73,7 @@ def _plain_lines(description: str, total: int, unit: str) -> Update:
     started = last = time.monotonic()
     at_first: int | None = None  # done before this sitting
 
-    def update(done: int, units: int) -> None:
+    def update(done: int, units: int, note: str = "") -> None:
         nonlocal last, at_first
         at_first = done if at_first is None else at_first
         now = time.monotonic()
@@ -77,7 +82,8 @@ def _plain_lines(description: str, total: int, unit: str) -> Update:
         last, seconds = now, now - started
         left = seconds / (done - at_first) * (total - done)
         rate = f"{units / seconds:,.0f} {unit}/s"
-        sys.stderr.write(f"{description}: {done}/{total}, {rate}, {left:.0f} s left\n")
+        facts = filter(None, (f"{done}/{total}", rate, note, f"{left:.0f} s left"))
+        sys.stderr.write(f"{description}: {', '.join(facts)}\n")
 
     return update
 

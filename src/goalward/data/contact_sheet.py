@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from goalward.data.episodes import Episodes
+from goalward.files import appearing
 from goalward.types import Array
 
 TILE = 128  # pixels a side that a frame is shown at
@@ -44,9 +45,5 @@ def _draw_row(sheet: Image.Image, top: int, episode: int, steps: Array, frames: 
 
 def save_contact_sheet(episodes: Episodes, path: Path) -> None:
     """Write the contact sheet as a PNG; after a failure there is no half-written file."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
+    with appearing(path) as temporary:
         contact_sheet(episodes).save(temporary, format="PNG")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import h5py
 import hdf5plugin
 import numpy as np
 
-from goalward.config import sync
 from goalward.data.episodes import Index
 from goalward.data.h5_episodes import (
     EPISODE_TABLES,
@@ -28,6 +26,7 @@ from goalward.data.h5_episodes import (
     open_h5,
     require_frames,
 )
+from goalward.files import appearing
 from goalward.types import Array
 
 # Frames of 64 x 64 from four simulators, one frame a chunk, one core: LZ4 takes 0.9-5.2 KB a frame
@@ -289,29 +288,13 @@ def _storage(dataset: Any) -> list[Any]:
 
 @contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
-    """A temporary sibling to write; it becomes `path` only once it is complete and on the disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    """As `appearing`, with the system's own error where HDF5 hides it."""
     try:
-        yield temporary
-        sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)
+        with appearing(path) as temporary:
+            yield temporary
     except (OSError, RuntimeError) as error:
         # HDF5 buries the system's error number in its message, some under a RuntimeError.
         found = re.search(r"errno = (\d+)", str(error))
         if found is None:
             raise
         raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
-    finally:
-        _discard(temporary)
-
-
-def _discard(temporary: Path) -> None:
-    """Remove a temporary file, if it is still there.
-
-    HDF5 cannot close a file it failed to write, so the space is given back by cutting the file.
-    """
-    with suppress(OSError):
-        os.truncate(temporary, 0)
-    with suppress(OSError):
-        temporary.unlink()

@@ -10,6 +10,7 @@ from goalward.tasks.frames import resized
 from goalward.tasks.gl import prepare_gl
 from goalward.tasks.mujoco_render import FastRenderer
 from goalward.tasks.spec import (
+    Measure,
     Protocol,
     Row,
     SceneConfig,
@@ -235,6 +236,14 @@ CUBE = Task(
         "privileged_block_0_quat": 4,
     },
     restore_columns=("qpos", "qvel", "privileged_block_0_pos", "privileged_block_0_quat"),
+    measures=(
+        Measure(
+            name="block", column="privileged_block_0_pos", index=(0, 1, 2), unit="cm", scale=100.0
+        ),
+        Measure(
+            name="effector", column="proprio_effector_pos", index=(0, 1, 2), unit="cm", scale=100.0
+        ),
+    ),
     needs_gl=True,
     make=CubeSimulator,
     protocols={

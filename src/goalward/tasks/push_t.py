@@ -11,6 +11,7 @@ from goalward.tasks.frames import resized
 from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
 from goalward.tasks.push_t_pusher import GeometricPusher
 from goalward.tasks.spec import (
+    Measure,
     Policy,
     Protocol,
     Row,
@@ -193,6 +194,13 @@ PUSH_T = Task(
     episode_steps=300,
     state_columns={"state": 7, "proprio": 4, "block_pose": 3, "block_velocity": 3},
     restore_columns=("state",),
+    measures=(
+        Measure(name="agent", column="state", index=(0, 1), unit="px"),
+        Measure(name="block", column="state", index=(2, 3), unit="px"),
+        Measure(
+            name="angle", column="state", index=(4,), unit="deg", scale=180 / np.pi, angle=True
+        ),
+    ),
     needs_gl=False,
     make=PushTSimulator,
     protocols={

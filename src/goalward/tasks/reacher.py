@@ -9,6 +9,7 @@ from goalward.tasks.frames import resized
 from goalward.tasks.gl import prepare_gl
 from goalward.tasks.mujoco_render import FastRenderer
 from goalward.tasks.spec import (
+    Measure,
     Policy,
     Protocol,
     Row,
@@ -161,6 +162,10 @@ REACHER = Task(
     episode_steps=200,
     state_columns={"qpos": 2, "qvel": 2, "qacc_warmstart": 2, "finger_pos": 2},
     restore_columns=("qpos", "qvel"),
+    measures=(
+        Measure(name="shoulder", column="qpos", index=(0,), unit="rad", angle=True),
+        Measure(name="wrist", column="qpos", index=(1,), unit="rad", angle=True),
+    ),
     needs_gl=True,
     make=ReacherSimulator,
     protocols={

@@ -104,6 +104,18 @@ class Protocol:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One part of the true state, as a probe reads it from a latent."""
+
+    name: str
+    column: str  # of the episode file
+    index: tuple[int, ...]  # components of the column
+    unit: Literal["px", "cm", "rad", "deg"]  # that errors are told in
+    scale: float = 1.0  # from the column's unit to `unit`
+    angle: bool = False  # the components are angles in radians, which come round
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One benchmark task."""
 
@@ -114,6 +126,7 @@ class Task:
     episode_steps: int  # actions in one demonstration
     state_columns: Mapping[str, int]  # what `Simulator.row` returns, and how many numbers each
     restore_columns: tuple[str, ...]  # what `Simulator.restore` cannot do without
+    measures: tuple[Measure, ...]  # what a probe reads from latents; names are unique
     needs_gl: bool
     make: Callable[[SceneConfig], Simulator]  # use `simulator`, which checks the scene first
     protocols: Mapping[ProtocolName, Protocol]

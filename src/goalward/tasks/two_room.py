@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from goalward.tasks.frames import resized
-from goalward.tasks.spec import Protocol, Row, SceneConfig, Simulator, Task, clip_action
+from goalward.tasks.spec import Measure, Protocol, Row, SceneConfig, Simulator, Task, clip_action
 from goalward.tasks.swept_disk import Walls, free_of_walls, swept_disk_step
 from goalward.tasks.swm import make_swm_env
 from goalward.types import Array
@@ -204,6 +204,7 @@ TWO_ROOM = Task(
     episode_steps=100,
     state_columns={"state": 2, "proprio": 2},
     restore_columns=("state",),
+    measures=(Measure(name="agent", column="state", index=(0, 1), unit="px"),),
     needs_gl=False,
     make=TwoRoomSimulator,
     protocols={

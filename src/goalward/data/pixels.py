@@ -1,0 +1,34 @@
+"""THE image preprocessing: frames as they are stored to what encoders take."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+# ImageNet's, as in the public LeWM checkpoints.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+def normalise(frames_NHWC: Tensor, image_size: int | None = None) -> Tensor:
+    """uint8 frames (N, H, W, 3) to normalised float32 (N, 3, size, size), channels last in memory.
+
+    Frames of another size than `image_size` are resized with anti-aliasing.
+
+    Raises:
+        ValueError: The frames have another type or shape.
+    """
+    if frames_NHWC.dtype != torch.uint8 or frames_NHWC.ndim != 4 or frames_NHWC.shape[-1] != 3:
+        raise ValueError(
+            "frames must be uint8 of shape (N, height, width, 3), not "
+            f"{str(frames_NHWC.dtype).removeprefix('torch.')} of shape {tuple(frames_NHWC.shape)}"
+        )
+    pixels_NCHW = frames_NHWC.permute(0, 3, 1, 2).to(torch.float32)
+    if image_size is not None and pixels_NCHW.shape[-2:] != (image_size, image_size):
+        pixels_NCHW = F.interpolate(
+            pixels_NCHW, size=(image_size, image_size), mode="bilinear", antialias=True
+        )
+    mean_C11 = torch.tensor(MEAN, device=pixels_NCHW.device).view(3, 1, 1)
+    std_C11 = torch.tensor(STD, device=pixels_NCHW.device).view(3, 1, 1)
+    return pixels_NCHW.sub_(255 * mean_C11).div_(255 * std_C11)

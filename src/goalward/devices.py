@@ -1,0 +1,30 @@
+"""Where to compute: the device and the threads that the user asks for, checked."""
+
+from __future__ import annotations
+
+import torch
+
+
+def choose_device(name: str) -> torch.device:
+    """A torch device that is there; `auto` takes a GPU where there is one.
+
+    Raises:
+        ValueError: torch does not know the device, or this machine does not have it.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device {name!r} is not available here; use --device cpu") from error
+    return device
+
+
+def use_threads(number: int | None) -> None:
+    """Compute with so many CPU threads; None leaves torch's own choice."""
+    if number is None:
+        return
+    if number < 1:
+        raise ValueError(f"threads must be at least 1, got {number}")
+    torch.set_num_threads(number)

@@ -1,0 +1,1 @@
+"""The world model: LeWM, its regularisers, training, quality figures and checkpoints."""

@@ -1,0 +1,214 @@
+"""World models on the disk: a folder with `model.json` and one or more `<name>.safetensors`.
+
+`model.json` holds the architecture and the scale of the actions, the other files the tensors.
+Folders in the public layout are read as well; see `public_layout`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from goalward import defaults
+from goalward.config import differences, read_config, read_json, to_json, write_json
+from goalward.files import appearing
+from goalward.world.fetch import is_repo_id
+from goalward.world.lewm import LeWM, LeWMConfig
+from goalward.world.public_layout import NEVER_UNPICKLED, PICKLES, is_public, load_public
+from goalward.world.tensors import fill, require_finite, tensors_id
+
+MODEL = "model.json"
+
+Weights = Literal["best", "last"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionScale:
+    """Mean and standard deviation of every number of a raw action, over the training data."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std) or not self.mean:
+            raise ValueError(f"mean and std must be as long, got {len(self.mean)}, {len(self.std)}")
+        if not all(map(math.isfinite, self.mean)):
+            raise ValueError(f"mean must be finite, got {self.mean}")
+        if not all(math.isfinite(s) and s > 0 for s in self.std):
+            raise ValueError(f"std must be finite and above 0, got {self.std}")
+
+    def normalise(self, actions: Tensor) -> Tensor:
+        """Raw actions (..., A) to z-scores."""
+        self._check(actions)
+        return (actions - actions.new_tensor(self.mean)) / actions.new_tensor(self.std)
+
+    def restore(self, z: Tensor) -> Tensor:
+        """Z-scores (..., A) to raw actions."""
+        self._check(z)
+        return z * z.new_tensor(self.std) + z.new_tensor(self.mean)
+
+    def _check(self, actions: Tensor) -> None:
+        # A last axis of 1 would be broadcast, and whole numbers would round the scale.
+        if actions.shape[-1:] != (len(self.mean),) or not actions.is_floating_point():
+            raise ValueError(
+                f"actions must be floats of shape (..., {len(self.mean)}), got "
+                f"{str(actions.dtype).removeprefix('torch.')} of shape {tuple(actions.shape)}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """A trained world model, ready to use."""
+
+    model: LeWM  # in evaluation mode
+    actions: ActionScale | None  # None in public checkpoints, which do not tell it
+    id: str  # changes with the architecture, the scale and any weight, not with the file format
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Card:
+    """The content of `model.json`."""
+
+    format: Literal["goalward-lewm"] = "goalward-lewm"
+    version: Literal[1] = 1
+    model: LeWMConfig
+    actions: ActionScale | None
+
+    def __post_init__(self) -> None:
+        size = self.model.action_dim
+        if self.actions is not None and len(self.actions.mean) != size:
+            raise ValueError(
+                f"actions: a scale of {len(self.actions.mean)} numbers for actions of {size}"
+            )
+
+
+def save_world(
+    folder: str | os.PathLike[str], name: Weights, model: LeWM, actions: ActionScale | None
+) -> None:
+    """Writes `<name>.safetensors`, in place of an earlier one, and `model.json` if need be.
+
+    Raises:
+        ValueError: the folder holds another model's `model.json`, or a weight is not finite.
+    """
+    folder = Path(folder)
+    card = to_json(_Card(model=model.config, actions=actions))
+    path = folder / f"{name}.safetensors"
+    require_finite(model.state_dict(), path)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_card(folder / MODEL, card)
+    write_tensors(path, model.state_dict())
+
+
+def load_world(
+    path: str | os.PathLike[str],
+    *,
+    weights: Weights = "best",
+    device: str | torch.device = "cpu",
+    frameskip: int = defaults.FRAMESKIP,
+) -> World:
+    """Reads a world model from a folder that `save_world` wrote or in the public layout.
+
+    Args:
+        path: the folder.
+        weights: which of the folder's weights; the public layout has one set of them.
+        device: where the model is to live.
+        frameskip: environment steps a model step, which the public layout does not tell.
+
+    Raises:
+        ValueError: one line about what is wrong and what to do.
+    """
+    folder = Path(path)
+    _require_folder(folder, os.fspath(path))
+    if (folder / MODEL).is_file():
+        card = read_config(_Card, folder / MODEL)
+        model, actions = _read_model(folder / f"{weights}.safetensors", card), card.actions
+    elif is_public(folder):
+        model, actions = load_public(folder, frameskip=frameskip), None
+    else:
+        raise ValueError(
+            f"{folder}: no world model here (neither {MODEL} nor a public config.json with "
+            "weights.pt); give the folder of a trained or downloaded one"
+        )
+    about = {"model": to_json(model.config), "actions": actions and to_json(actions)}
+    identity = tensors_id(about, model.state_dict())
+    return World(model=model.to(device).eval(), actions=actions, id=identity)
+
+
+def require_fits(world: World, *, action_dim: int, image_size: int) -> None:
+    """Refuses data whose raw actions or frames are not of the size that the weights need."""
+    config = world.model.config
+    if action_dim != config.action_dim:
+        raise ValueError(
+            f"the data has actions of {action_dim} numbers, the world model needs "
+            f"{config.action_dim}; use data of the task that it was trained on"
+        )
+    if image_size != (needed := config.encoder.image_size):
+        raise ValueError(
+            f"the data has frames of {image_size} pixels, the world model needs {needed}; "
+            f"collect with --image-size {needed}, or train a model on this data"
+        )
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
+) -> None:
+    """Writes a safetensors file so that `path` holds either the old content or all of the new."""
+    plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    with appearing(path) as temporary:
+        save_file(plain, temporary, dict(facts or {}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Reads a file that `write_tensors` wrote: its tensors and its facts.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            names, facts = file.keys(), file.metadata() or {}
+            return {name: file.get_tensor(name) for name in names}, facts
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged or cut short; restore it or train anew") from error
+
+
+def _require_folder(folder: Path, given: str) -> None:
+    if folder.suffix in PICKLES and not folder.is_dir():
+        raise ValueError(f"{given}: {NEVER_UNPICKLED}")
+    if folder.is_file():
+        raise ValueError(f"{given}: a file; give the folder that holds it")
+    if not folder.is_dir():
+        remedy = "train a world model first, or give the folder of one"
+        if is_repo_id(given):
+            command = f"goalward convert-world {given} --download --out FOLDER"
+            remedy = f"if it is a public model, download it: {command}"
+        raise ValueError(f"{given}: no such folder; {remedy}")
+
+
+def _read_model(path: Path, card: _Card) -> LeWM:
+    if not path.is_file():
+        there = ", ".join(sorted(found.stem for found in path.parent.glob("*.safetensors")))
+        raise ValueError(f"{path}: no such weights; the folder has {there or 'none'}")
+    tensors, _ = read_tensors(path)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
+        model = LeWM(card.model)
+    fill(model.state_dict(), tensors, path)
+    return model
+
+
+def _write_card(path: Path, card: dict[str, object]) -> None:
+    if path.is_file():
+        if (found := read_json(path)) != card:
+            changes = differences(found, card)
+            raise ValueError(f"{path}: describes another model ({changes}); use another folder")
+        return
+    write_json(path, card)

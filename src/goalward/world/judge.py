@@ -1,0 +1,192 @@
+"""How good a world model is, on episodes it was not trained on.
+
+Prediction errors stand beside those of copying the last latent; probes say how well the true state
+can be read from a latent. The linear probe is quick and follows the training; the network probe,
+which asks what is there rather than how plainly it is written, comes at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from goalward.data.episodes import Episodes, Index
+from goalward.data.pixels import normalise
+from goalward.data.splits import Split
+from goalward.seeding import generator
+from goalward.tasks import get_task
+from goalward.tasks.spec import Measure
+from goalward.world.checkpoint import ActionScale
+from goalward.world.lewm import LeWM
+from goalward.world.probe import ProbeData, ProbeScore, linear_probe, mlp_probe, probe_rows
+from goalward.world.windows import Windows
+
+ENCODE_BATCH = 256
+ERROR_BATCH = 128  # windows
+ERROR_WINDOWS = 1024
+FAR_STEPS = 5  # the planners' horizon, in model steps
+QUICK = (4_000, 2_000)  # frames to fit a probe on and to judge it by
+FULL = (30_000, 8_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionError:
+    """Mean squared error of the latent after so many model steps, a number of the latent each."""
+
+    steps: int
+    model: float
+    copy_last: float  # error of predicting that nothing changes
+    windows: int
+
+    @property
+    def ratio(self) -> float:
+        """Below 1: better than copying."""
+        return self.model / max(self.copy_last, 1e-12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probes:
+    """Both probes of one set of latents."""
+
+    linear: tuple[ProbeScore, ...]
+    network: tuple[ProbeScore, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """Everything a world model is judged by."""
+
+    prediction: tuple[PredictionError, ...]
+    probes: Probes  # empty where the dataset tells no true states
+
+
+def judge(
+    model: LeWM,
+    episodes: Episodes,
+    measures: Sequence[Measure],
+    split: Split,
+    scale: ActionScale,
+    *,
+    seed: int,
+) -> Quality:
+    """Prediction errors and probes on held-out episodes."""
+    windows = Windows(
+        episodes,
+        split.held_out,
+        frames=model.config.history + FAR_STEPS,
+        frameskip=model.config.frameskip,
+        scale=scale,
+    )
+    return Quality(
+        prediction=prediction_errors(model, windows, seed=seed),
+        probes=full_probes(model, episodes, measures, split, seed=seed),
+    )
+
+
+def known_measures(episodes: Episodes, task: str | None) -> tuple[Measure, ...]:
+    """A task's measures whose columns the file has: not every file tells the true states."""
+    measures = get_task(task).measures if task else ()
+    return tuple(measure for measure in measures if measure.column in episodes.columns)
+
+
+def encode_rows(model: LeWM, episodes: Episodes, rows: Index) -> Tensor:
+    """Latents of the frames at `rows`, on the CPU: (N, D). The model is put in evaluation mode."""
+    model.eval()
+    device = next(model.parameters()).device
+    parts: list[Tensor] = []
+    with torch.inference_mode():
+        for at in range(0, len(rows), ENCODE_BATCH):
+            frames = episodes.rows("pixels", rows[at : at + ENCODE_BATCH])
+            pixels = normalise(torch.from_numpy(frames).to(device), model.config.encoder.image_size)
+            parts.append(model.encode(pixels).float().cpu())
+    return torch.cat(parts)
+
+
+def prediction_errors(model: LeWM, windows: Windows, *, seed: int) -> tuple[PredictionError, ...]:
+    """One-step and five-step errors, with full history, on windows that hold both.
+
+    Args:
+        model: Put in evaluation mode.
+        windows: Of held-out episodes, each of `history + FAR_STEPS` frames.
+        seed: Of the choice of windows.
+    """
+    model.eval()
+    history = model.config.history
+    assert windows.frames == history + FAR_STEPS
+    number = min(ERROR_WINDOWS, len(windows))
+    chosen = np.sort(generator("prediction-error", seed).permutation(len(windows))[:number])
+    ahead = (1, FAR_STEPS)
+    sums = np.zeros((2, len(ahead)))
+    for at in range(0, number, ERROR_BATCH):
+        z_BTD, actions_BTA = _latent_windows(model, windows, chosen[at : at + ERROR_BATCH])
+        with torch.inference_mode():
+            rolled_BTD = model.rollout(z_BTD[:, :history], actions_BTA)
+        last_BD = z_BTD[:, history - 1]
+        for k, steps in enumerate(ahead):
+            truth_BD = z_BTD[:, history - 1 + steps]
+            sums[0, k] += float((rolled_BTD[:, steps - 1] - truth_BD).square().mean(1).sum())
+            sums[1, k] += float((last_BD - truth_BD).square().mean(1).sum())
+    model_errors, copy_errors = sums / number
+    return tuple(
+        PredictionError(steps=steps, model=float(m), copy_last=float(c), windows=number)
+        for steps, m, c in zip(ahead, model_errors, copy_errors, strict=True)
+    )
+
+
+def quick_probe(
+    model: LeWM, episodes: Episodes, measures: Sequence[Measure], split: Split, *, seed: int
+) -> tuple[ProbeScore, ...]:
+    """The linear probe on few frames: the figure that follows a training."""
+    if not measures:
+        return ()
+    return linear_probe(measures, *_probe_data(model, episodes, measures, split, seed, QUICK))
+
+
+def full_probes(
+    model: LeWM, episodes: Episodes, measures: Sequence[Measure], split: Split, *, seed: int
+) -> Probes:
+    """Both probes, fitted on training episodes and judged on held-out ones."""
+    if not measures:
+        return Probes(linear=(), network=())
+    train, held_out = _probe_data(model, episodes, measures, split, seed, FULL)
+    rng = torch.Generator().manual_seed(seed)
+    return Probes(
+        linear=linear_probe(measures, train, held_out),
+        network=mlp_probe(measures, train, held_out, rng),
+    )
+
+
+def _probe_data(
+    model: LeWM,
+    episodes: Episodes,
+    measures: Sequence[Measure],
+    split: Split,
+    seed: int,
+    frames: tuple[int, int],
+) -> tuple[ProbeData, ProbeData]:
+    """Latents and states to fit a probe on, and others to judge it by."""
+    rng = generator("probe", seed)
+    sides = zip((split.train, split.held_out), frames, strict=True)
+    rows = [probe_rows(episodes, side, limit, rng) for side, limit in sides]
+    columns = {measure.column for measure in measures}
+    train, held_out = (
+        ProbeData(
+            encode_rows(model, episodes, part).numpy(),
+            {name: episodes.rows(name, part) for name in columns},
+        )
+        for part in rows
+    )
+    return train, held_out
+
+
+def _latent_windows(model: LeWM, windows: Windows, numbers: Index) -> tuple[Tensor, Tensor]:
+    frames_BTHWC, actions_BTA = windows.read(numbers)
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        pixels = normalise(frames_BTHWC.flatten(0, 1).to(device), model.config.encoder.image_size)
+        z_ND = model.encode(pixels)
+    return z_ND.view(*frames_BTHWC.shape[:2], -1), actions_BTA.to(device)

@@ -1,0 +1,176 @@
+"""The stage `train-world`: a dataset in; weights, curves and quality figures out."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from goalward.artifacts import Stage
+from goalward.config import read_config, to_json, write_json
+from goalward.data.episodes import open_episodes
+from goalward.data.identity import episodes_id
+from goalward.data.splits import split_episodes
+from goalward.data.summary import task_name
+from goalward.world.checkpoint import Weights, load_world, require_fits
+from goalward.world.figures import save_curves, save_latent_path
+from goalward.world.judge import Quality, judge, known_measures
+from goalward.world.lewm import LeWM, num_parameters
+from goalward.world.replicas import joined_replicas
+from goalward.world.train import SNAPSHOTS, STATE, OnProgress, Training, require_matching
+from goalward.world.train_config import WorldConfig
+from goalward.world.windows import action_scale
+
+STAGE = "train-world"
+STAGE_VERSION = 1
+CPU = torch.device("cpu")
+REPORT, CURVES, LATENTS = "report.json", "curves.png", "latents.png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldReport:
+    """What a training achieved, judged on held-out episodes with its last weights."""
+
+    world_id: str  # of the last weights
+    best_world_id: str  # of those with the lowest held-out loss
+    task: str | None
+    parameters: dict[str, int]  # trainable numbers of each part
+    steps: int
+    seconds: float  # training alone, all sittings together
+    frames_per_second: float
+    data_share: float  # of that time, spent waiting for data
+    train_windows: int
+    held_out_loss: float
+    quality: Quality
+
+
+def train_world(
+    config: WorldConfig,
+    dataset: Path,
+    folder: Path,
+    *,
+    device: torch.device = CPU,
+    task: str | None = None,
+    save_seconds: float = 60.0,
+    on_progress: OnProgress | None = None,
+) -> WorldReport | None:
+    """Train a world model into the stage folder `folder`, or find it complete there.
+
+    Args:
+        config: What the result depends on.
+        dataset: An episode file or a folder with one.
+        folder: Where the result goes; an interrupted training there is taken up again.
+        device: Where to compute; under `torchrun` every process joins in.
+        task: The dataset's task, where the file does not say it.
+        save_seconds: At most so much work is lost when the process is killed.
+        on_progress: Called now and then with steps, frames and losses.
+
+    Returns:
+        The report, or None in processes other than the first under `torchrun`.
+
+    Raises:
+        ValueError: the dataset does not fit the configuration, the folder holds something else, or
+            training broke down.
+        OSError: the folder cannot be written; the last saved state is kept.
+    """
+    with open_episodes(dataset) as episodes, joined_replicas(device) as replica:
+        name = task_name(episodes, task)
+        measures = known_measures(episodes, name)
+        stage = Stage(
+            folder=folder,
+            name=STAGE,
+            version=STAGE_VERSION,
+            config=config,
+            inputs={"episodes": episodes_id(episodes)},
+        )
+        if not stage.is_complete():
+            require_matching(config, episodes, replica)
+            with stage.writing() if replica.is_first else nullcontext(stage.partial) as partial:
+                training = Training(config, episodes, partial, replica=replica, measures=measures)
+                training.run(save_seconds=save_seconds, on_progress=on_progress)
+                if replica.is_first:
+                    _conclude(training, partial, name)
+    return read_config(WorldReport, folder / REPORT) if replica.is_first else None
+
+
+def judge_world(
+    world: Path,
+    dataset: Path,
+    *,
+    weights: Weights = "last",
+    task: str | None = None,
+    seed: int = 0,
+    device: torch.device = CPU,
+) -> Quality:
+    """Judge a stored world model on the held-out episodes of a dataset.
+
+    A public checkpoint does not tell the scale of its actions: it is taken from the dataset.
+    """
+    loaded = load_world(world, weights=weights, device=device)
+    with open_episodes(dataset) as episodes:
+        measures = known_measures(episodes, task_name(episodes, task))
+        action, pixels = (episodes.columns[name].shape for name in ("action", "pixels"))
+        require_fits(loaded, action_dim=action[0], image_size=pixels[0])
+        split = split_episodes(episodes.num_episodes)
+        scale = loaded.actions or action_scale(episodes, split.train)
+        return judge(loaded.model, episodes, measures, split, scale, seed=seed)
+
+
+def _conclude(training: Training, folder: Path, task: str | None) -> None:
+    """Judge the finished model, draw the pictures, and drop what only resuming needs."""
+    report = _report(training, folder, task)
+    write_json(folder / REPORT, to_json(report))
+    save_curves(folder / CURVES, training.history, _title(report))
+    _save_latent_picture(training, folder, _title(report))
+    (folder / STATE).unlink()
+    shutil.rmtree(folder / SNAPSHOTS)
+
+
+def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
+    config, model, last = training.config, training.model, training.history[-1]
+    timed = [row for row in training.history if "loss" in row][-1]
+    frames = config.schedule.batch * training.train_windows.frames * training.steps
+    return WorldReport(
+        world_id=load_world(folder, weights="last").id,
+        best_world_id=load_world(folder, weights="best").id,
+        task=task,
+        parameters=_parameters(model),
+        steps=training.steps,
+        seconds=timed["seconds"],
+        frames_per_second=frames / timed["seconds"],
+        data_share=timed["data_seconds"] / timed["seconds"],
+        train_windows=len(training.train_windows),
+        held_out_loss=last["held_out_loss"],
+        quality=judge(
+            model,
+            training.episodes,
+            training.measures,
+            training.split,
+            training.scale,
+            seed=config.seed,
+        ),
+    )
+
+
+def _save_latent_picture(training: Training, folder: Path, title: str) -> None:
+    paths = sorted((folder / SNAPSHOTS).glob("*.npy"))
+    rows = training.episodes.window_starts(1, training.split.held_out[:1])
+    save_latent_path(
+        folder / LATENTS,
+        {int(path.stem): np.load(path) for path in paths},
+        training.episodes.rows("pixels", rows),
+        title,
+    )
+
+
+def _parameters(model: LeWM) -> dict[str, int]:
+    parts = {name: num_parameters(part) for name, part in model.named_children()}
+    return {**parts, "total": num_parameters(model)}
+
+
+def _title(report: WorldReport) -> str:
+    return f"LeWM on {report.task or 'a dataset'}: {report.steps:,} steps"

@@ -1,0 +1,323 @@
+"""Training a world model: resumable to the bit, on one device or several.
+
+The batch, SIGReg's directions and dropout of a step depend on nothing but the seed and the step's
+number. So a training that was killed and goes on from its last saved state ends in the weights of
+one that never stopped (on a CPU with the same number of threads).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from goalward.config import read_json, write_json
+from goalward.data.episodes import Episodes, Index
+from goalward.data.pixels import normalise
+from goalward.data.splits import split_episodes
+from goalward.seeding import generator
+from goalward.tasks.spec import Measure
+from goalward.world.checkpoint import save_world
+from goalward.world.judge import encode_rows, quick_probe
+from goalward.world.lewm import LeWM
+from goalward.world.objective import TERMS, Objective, Terms
+from goalward.world.probe import probe_rows
+from goalward.world.replicas import Replica, as_only_replica
+from goalward.world.sigreg import sample_directions
+from goalward.world.train_config import WorldConfig
+from goalward.world.train_state import make_optimiser, restore_state, save_state
+from goalward.world.windows import (
+    Windows,
+    action_scale,
+    batch_numbers,
+    prefetched,
+    require_finite_actions,
+)
+
+STATE, HISTORY, SNAPSHOTS = "state.safetensors", "history.json", "snapshots"
+LOG_EVERY = 20  # steps; losses are shown, noted and checked so often
+SNAPSHOT_SHARES = (0.02, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the steps
+HELD_OUT_BATCHES = 8
+THUMBNAIL_FRAMES = 1_000
+
+Row = dict[str, float]
+OnProgress = Callable[[int, int, str], None]  # (steps done, frames of this sitting, losses)
+
+
+class Training:
+    """One training under way.
+
+    Args:
+        config: What the result depends on.
+        episodes: The dataset.
+        folder: Where weights, history and the state to resume from are kept.
+        replica: This process among those that train together.
+        measures: What the quick probe reads from latents; none for an unknown task.
+
+    Attributes:
+        history: Rows of losses, errors and seconds, by step.
+        done: Steps done.
+    """
+
+    def __init__(
+        self,
+        config: WorldConfig,
+        episodes: Episodes,
+        folder: Path,
+        *,
+        replica: Replica,
+        measures: Sequence[Measure],
+    ) -> None:
+        self.config, self.folder, self.replica, self.measures = config, folder, replica, measures
+        self.episodes = episodes.in_memory(["pixels", "action"])
+        self.split = split_episodes(episodes.num_episodes, config.split)
+        self.scale = action_scale(episodes, self.split.train)
+        frames = config.model.history + 1
+        self.train_windows = self.windows(self.split.train, frames)
+        self.held_out_windows = self.windows(self.split.held_out, frames)
+        self.steps = config.schedule.steps
+        self.objective = _new_objective(config, replica)
+        self._fit_thumbnails()
+        self.optimiser = make_optimiser(
+            self.objective, lr=config.schedule.lr, weight_decay=config.schedule.weight_decay
+        )
+        self.done = restore_state(folder / STATE, self.objective, self.optimiser)
+        self.history = self._read_history()
+
+    @property
+    def model(self) -> LeWM:
+        """The model that is being trained."""
+        return self.objective.model
+
+    def windows(self, chosen: Index, frames: int) -> Windows:
+        """Windows of so many frames of the chosen episodes."""
+        skip = self.config.model.frameskip
+        return Windows(self.episodes, chosen, frames=frames, frameskip=skip, scale=self.scale)
+
+    def run(self, *, save_seconds: float, on_progress: OnProgress | None = None) -> None:
+        """Train to the end, saving the state every `save_seconds`.
+
+        Raises:
+            ValueError: the loss is no longer finite, or the latents have collapsed.
+        """
+        snapshots = {max(1, round(share * self.steps)) for share in SNAPSHOT_SHARES}
+        stopwatch = _Stopwatch(self.history)
+        replicated = self._replicated()
+        saved, first, sums = time.monotonic(), self.done, torch.zeros(len(TERMS))
+        frames = self.config.schedule.batch * self.train_windows.frames
+        batches = prefetched(self._read, range(first, self.steps))
+        for step in range(first, self.steps):
+            with stopwatch.waiting():
+                batch = next(batches)
+            sums += self._step(replicated, batch, step).cpu()
+            self.done = step + 1
+            if self.done % LOG_EVERY == 0 or self.done == self.steps:
+                row = self._note(sums / ((self.done - 1) % LOG_EVERY + 1), stopwatch)
+                sums = torch.zeros(len(TERMS))
+                if on_progress is not None:
+                    on_progress(self.done, (self.done - first) * frames, _losses(row))
+            if self.done in snapshots:
+                self._snapshot(stopwatch)
+            due = time.monotonic() - saved >= save_seconds and self.done % LOG_EVERY == 0
+            if due or self.done == self.steps:
+                self._save()
+                saved = time.monotonic()
+
+    def _fit_thumbnails(self) -> None:
+        """Take the thumbnails' scale from a sample of training frames."""
+        if self.objective.thumbnail is not None:
+            rng = generator("thumbnails", self.config.seed)
+            rows = probe_rows(self.episodes, self.split.train, THUMBNAIL_FRAMES, rng)
+            frames = torch.from_numpy(self.episodes.rows("pixels", rows)).to(self.replica.device)
+            self.objective.thumbnail.fit(normalise(frames))
+
+    def _read(self, step: int) -> tuple[Tensor, ...]:
+        """This replica's frames (B, T, H, W, 3) and action blocks of a step."""
+        schedule = self.config.schedule
+        numbers = batch_numbers(
+            len(self.train_windows), schedule.batch, seed=self.config.seed, step=step
+        )
+        return self.train_windows.read(numbers[self.replica.share(schedule.batch)])
+
+    def _step(self, replicated: nn.Module, batch: tuple[Tensor, ...], step: int) -> Tensor:
+        """One step of the optimiser; returns the terms, in the order of TERMS."""
+        schedule = self.config.schedule
+        for group in self.optimiser.param_groups:
+            group["lr"] = schedule.lr_at(step)
+        torch.manual_seed(_draw("dropout", self.config.seed, step, self.replica.rank))
+        replicated.train()
+        terms = self._terms(replicated, batch, step)
+        self.optimiser.zero_grad()
+        terms.loss.backward()
+        nn.utils.clip_grad_norm_(self.objective.parameters(), schedule.clip)
+        self.optimiser.step()
+        return terms.stacked()
+
+    def _terms(self, module: nn.Module, batch: tuple[Tensor, ...], step: int) -> Terms:
+        """The loss of a batch, in the configured precision; `step` chooses SIGReg's directions."""
+        device, config = self.replica.device, self.config
+        frames_BTHWC, actions_BTA = (part.to(device, non_blocking=True) for part in batch)
+        pixels = normalise(frames_BTHWC.flatten(0, 1)).unflatten(0, frames_BTHWC.shape[:2])
+        rng = torch.Generator().manual_seed(_draw("directions", config.seed, step))
+        directions_DP = sample_directions(
+            config.model.latent_dim, config.objective.projections, rng
+        ).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.uses_bfloat16(device)):
+            return module(pixels, actions_BTA, directions_DP)
+
+    def _note(self, means: Tensor, stopwatch: _Stopwatch) -> Row:
+        """Check the losses since the last note and add them to the history."""
+        row: Row = {"step": self.done, **stopwatch.read()}
+        row["lr"] = self.config.schedule.lr_at(self.done - 1)
+        row.update(zip(TERMS, means.tolist(), strict=True))
+        self._require_finite(row)
+        if row["latent_std"] < self.config.min_latent_std:
+            raise ValueError(
+                f"the latents collapsed: their standard deviation is {row['latent_std']:.2g} at "
+                f"step {self.done}; raise the regulariser's weight"
+            )
+        self.history.append(row)
+        return row
+
+    def _require_finite(self, row: Row) -> None:
+        if not np.isfinite(list(row.values())).all():
+            raise ValueError(
+                f"the loss is no longer finite at step {self.done} of {self.steps}; lower the "
+                "learning rate (the last saved state is kept)"
+            )
+
+    def _snapshot(self, stopwatch: _Stopwatch) -> None:
+        """Judge the model on held-out episodes, and keep its weights if they are the best yet."""
+        if not self.replica.is_first:
+            return
+        with stopwatch.stopped():
+            row: Row = {"step": self.done, **stopwatch.read()}
+            row.update(self._held_out_terms())
+            self._require_finite(row)
+            for score in quick_probe(
+                self.model, self.episodes, self.measures, self.split, seed=self.config.seed
+            ):
+                row[f"probe/{score.measure}"] = score.rmse
+            earlier = [r["held_out_loss"] for r in self.history if "held_out_loss" in r]
+            self.history.append(row)
+            self._save_episode_latents()
+            if row["held_out_loss"] < min(earlier, default=np.inf):
+                save_world(self.folder, "best", self.model, self.scale)
+
+    def _held_out_terms(self) -> Row:
+        self.objective.eval()
+        windows, batch = self.held_out_windows, min(128, len(self.held_out_windows))
+        order = generator("held-out-windows", self.config.seed).permutation(len(windows))
+        sums = torch.zeros(len(TERMS))
+        number = min(HELD_OUT_BATCHES, len(windows) // batch)
+        with torch.inference_mode(), as_only_replica():
+            for k in range(number):
+                part = windows.read(order[k * batch : (k + 1) * batch])
+                sums += self._terms(self.objective, part, k).stacked().cpu()
+        names = (f"held_out_{name}" for name in TERMS)
+        return dict(zip(names, (sums / number).tolist(), strict=True))
+
+    def _save_episode_latents(self) -> None:
+        """The latents of the first held-out episode, for the picture of how they take shape."""
+        rows = self.episodes.window_starts(1, self.split.held_out[:1])
+        (self.folder / SNAPSHOTS).mkdir(exist_ok=True)
+        latents = encode_rows(self.model, self.episodes, rows).numpy()
+        np.save(self.folder / SNAPSHOTS / f"{self.done:08d}.npy", latents)
+
+    def _save(self) -> None:
+        if not self.replica.is_first:
+            return
+        if self.done == self.steps:
+            save_world(self.folder, "last", self.model, self.scale)
+        write_json(self.folder / HISTORY, self.history)
+        save_state(self.folder / STATE, self.objective, self.optimiser, self.done)
+
+    def _read_history(self) -> list[Row]:
+        """The rows up to the restored step: a later one may have been noted before a kill."""
+        path = self.folder / HISTORY
+        rows = read_json(path) if path.exists() and self.done else []
+        return [row for row in rows if row["step"] <= self.done]
+
+    def _replicated(self) -> nn.Module:
+        if self.replica.count == 1:
+            return self.objective
+        return DistributedDataParallel(self.objective)
+
+
+class _Stopwatch:
+    """Seconds of a training, all sittings together, and those spent waiting for data."""
+
+    def __init__(self, history: Sequence[Row]) -> None:
+        last: Row = history[-1] if history else {}
+        self._seconds, self._data = last.get("seconds", 0.0), last.get("data_seconds", 0.0)
+        self._started = time.perf_counter()
+
+    def read(self) -> Row:
+        seconds = self._seconds + time.perf_counter() - self._started
+        return {"seconds": seconds, "data_seconds": self._data}
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        before = time.perf_counter()
+        yield
+        self._data += time.perf_counter() - before
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Leave out what is not training, such as judging."""
+        before = time.perf_counter()
+        yield
+        self._started += time.perf_counter() - before
+
+
+def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) -> None:
+    """Refuse a dataset that the configuration does not fit, before anything is written."""
+    model, columns = config.model, episodes.columns
+    for name in ("pixels", "action"):
+        if name not in columns:
+            raise ValueError(f"{episodes.path}: has no column '{name}', which training needs")
+    size = model.encoder.image_size
+    if columns["pixels"].shape != (size, size, 3):
+        raise ValueError(
+            f"{episodes.path}: frames are {columns['pixels'].shape}, the model takes "
+            f"{(size, size, 3)}; collect with --image-size {size} or choose another preset"
+        )
+    if columns["action"].shape != (model.action_dim,):
+        raise ValueError(
+            f"{episodes.path}: actions have shape {columns['action'].shape}, the model takes "
+            f"{model.action_dim} numbers"
+        )
+    require_finite_actions(episodes)
+    if config.schedule.batch % replica.count:
+        raise ValueError(
+            f"a batch of {config.schedule.batch} cannot be shared evenly by {replica.count} "
+            "processes; change --batch or their number"
+        )
+
+
+def _new_objective(config: WorldConfig, replica: Replica) -> Objective:
+    """Initial weights from the seed alone, whatever was drawn before."""
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        objective = Objective(LeWM(config.model), config.objective).to(replica.device)
+    if replica.device.type == "cuda" and replica.count > 1:
+        # On CPUs torch has none: there each replica normalises its own part of the batch.
+        return nn.SyncBatchNorm.convert_sync_batchnorm(objective)
+    return objective
+
+
+def _draw(purpose: str, seed: int, *index: int) -> int:
+    """A seed for torch's generators."""
+    return int(generator(f"world-{purpose}", seed, *index).integers(2**63))
+
+
+def _losses(row: Row) -> str:
+    """What the progress bar shows."""
+    shown = ("prediction", "regulariser", "inverse", "thumbnail")
+    return ", ".join(f"{name} {row[name]:.3g}" for name in shown if row[name])

@@ -1,0 +1,137 @@
+"""Training windows: frames `frameskip` steps apart and the action blocks between them.
+
+Every batch is a function of the seed and its step, so that a resumed training draws what an
+uninterrupted one would have drawn, and several replicas can each take their share of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from goalward.data.episodes import Episodes, Index
+from goalward.seeding import generator
+from goalward.types import Array
+from goalward.world.checkpoint import ActionScale
+
+T = TypeVar("T")
+
+MIN_STD = 1e-6  # an action number that never changes is left unscaled
+
+
+class Windows:
+    """Windows of the chosen episodes, read by their numbers.
+
+    Args:
+        episodes: Read as they are; pass `episodes.in_memory(...)` for speed.
+        chosen: Episode numbers.
+        frames: Frames a window.
+        frameskip: Environment steps between them.
+        scale: How actions are z-scored.
+
+    Raises:
+        ValueError: No episode is long enough, or actions have another size than the scale.
+    """
+
+    def __init__(
+        self, episodes: Episodes, chosen: Index, *, frames: int, frameskip: int, scale: ActionScale
+    ) -> None:
+        self.frames = frames
+        self.frameskip = frameskip
+        self._episodes = episodes
+        self._actions = _scaled_actions(episodes, scale)
+        self._starts = episodes.window_starts((frames - 1) * frameskip + 1, chosen)
+        if not len(self._starts):
+            raise ValueError(
+                f"{episodes.path}: no episode has the {(frames - 1) * frameskip + 1} rows of a "
+                "window; collect longer episodes"
+            )
+
+    def __len__(self) -> int:
+        """The number of windows."""
+        return len(self._starts)
+
+    def read(self, numbers: Index) -> tuple[Tensor, Tensor]:
+        """uint8 frames (B, T, H, W, 3) and z-scored action blocks (B, T - 1, A)."""
+        starts = self._starts[numbers]
+        pixels = self._episodes.windows(
+            starts, self.frames, columns=["pixels"], stride=self.frameskip
+        )["pixels"]
+        steps = (self.frames - 1) * self.frameskip
+        actions = self._actions[starts[:, None] + np.arange(steps)]
+        blocks = actions.reshape(len(starts), self.frames - 1, -1)
+        return torch.from_numpy(pixels), torch.from_numpy(blocks)
+
+
+def action_scale(episodes: Episodes, chosen: Index) -> ActionScale:
+    """Mean and standard deviation of the actions of the chosen episodes."""
+    actions = episodes.read("action", 0, episodes.num_rows)[_rows_of(episodes, chosen)]
+    known = actions[~np.isnan(actions).any(axis=1)].astype(np.float64)
+    if not len(known):
+        raise ValueError(f"{episodes.path}: its chosen episodes hold no actions")
+    std = known.std(axis=0)
+    return ActionScale(
+        mean=tuple(map(float, known.mean(axis=0))),
+        std=tuple(map(float, np.where(std > MIN_STD, std, 1.0))),
+    )
+
+
+def batch_numbers(num_windows: int, batch: int, *, seed: int, step: int) -> Index:
+    """The windows of a step's batch: every epoch goes through them once, in a new order."""
+    if batch > num_windows:
+        raise ValueError(f"a batch of {batch} needs as many windows, there are {num_windows}")
+    epoch, place = divmod(step, num_windows // batch)
+    return _epoch_order(num_windows, seed, epoch)[place * batch : (place + 1) * batch]
+
+
+def prefetched(read: Callable[[int], T], steps: range) -> Iterator[T]:
+    """`read(step)` for all steps in order, each read while the one before it is in use."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pending = deque(pool.submit(read, step) for step in steps[:1])
+        for step in steps:
+            if step + 1 in steps:
+                pending.append(pool.submit(read, step + 1))
+            yield pending.popleft().result()
+
+
+def require_finite_actions(episodes: Episodes) -> None:
+    """Refuse a file with a NaN or an infinity in an action, but for the last of an episode."""
+    actions = episodes.read("action", 0, episodes.num_rows)
+    bad = np.flatnonzero(~np.isfinite(actions).all(axis=1))
+    last = episodes.offsets + episodes.lengths - 1  # has no action, by the format
+    inner = np.setdiff1d(bad, last)
+    if inner.size:
+        episode = int(np.searchsorted(episodes.offsets, inner[0], side="right")) - 1
+        raise ValueError(
+            f"{episodes.path}: the action of row {inner[0]} (step "
+            f"{inner[0] - episodes.offsets[episode]} of episode {episode}) is not finite; "
+            "mend or drop that episode"
+        )
+
+
+@lru_cache(maxsize=1)
+def _epoch_order(num_windows: int, seed: int, epoch: int) -> Index:
+    return generator("world-windows", seed, epoch).permutation(num_windows)
+
+
+def _scaled_actions(episodes: Episodes, scale: ActionScale) -> Array:
+    actions = episodes.read("action", 0, episodes.num_rows)
+    if actions.ndim != 2 or actions.shape[1] != len(scale.mean):
+        raise ValueError(
+            f"{episodes.path}: actions have shape {actions.shape[1:]}, expected {len(scale.mean)} "
+            "numbers; use the dataset that belongs to these weights"
+        )
+    scaled = (actions - np.array(scale.mean)) / np.array(scale.std)
+    return np.nan_to_num(scaled).astype(np.float32)
+
+
+def _rows_of(episodes: Episodes, chosen: Index) -> Index:
+    """All rows of the chosen episodes: windows of one row."""
+    return episodes.window_starts(1, chosen)

@@ -1,0 +1,230 @@
+"""Probes recover what latents hold, tell errors in the right units, and refuse broken data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from episode_helpers import LENGTHS, merged_fixture  # noqa: F401
+from goalward.data.episodes import open_episodes
+from goalward.tasks import TASKS
+from goalward.tasks.spec import Measure
+from goalward.types import Array
+from goalward.world.probe import (
+    MLPProbeConfig,
+    ProbeData,
+    ProbeScore,
+    errors,
+    linear_probe,
+    mlp_probe,
+    probe_rows,
+    targets,
+)
+
+PLACE = Measure(name="place", column="state", index=(0, 2), unit="px")
+ANGLE = Measure(name="angle", column="state", index=(1,), unit="deg", scale=180 / np.pi, angle=True)
+SMALL = MLPProbeConfig(hidden=64, steps=300, batch=128)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def sample(
+    seed: int, state_of: Callable[[Array], Array], rows: int = 2000, shift: float = 0.0
+) -> ProbeData:
+    latents = np.random.default_rng(seed).normal(shift, 1.0, size=(rows, 8))
+    return ProbeData(latents.astype(np.float32), {"state": state_of(latents.astype(np.float32))})
+
+
+def constant(value: float, rows: int = 10) -> ProbeData:
+    latents = np.random.default_rng(0).normal(size=(rows, 4))
+    return ProbeData(latents, {"state": np.full((rows, 3), value)})
+
+
+def linear_state(latents: Array) -> Array:
+    weights = np.random.default_rng(9).normal(size=(8, 3))
+    return 100 * latents.astype(np.float64) @ weights + 250
+
+
+def curved_state(latents: Array) -> Array:
+    x, y = latents[:, 0], latents[:, 1]
+    return np.stack([np.abs(x), np.zeros_like(x), x * y], axis=1)
+
+
+def test_the_linear_probe_recovers_a_linear_map_even_on_shifted_data() -> None:
+    far = sample(2, linear_state, shift=3.0)
+    (score,) = linear_probe([PLACE], sample(1, linear_state), far)
+    assert score.measure == "place" and score.unit == "px"
+    assert score.rmse < 1e-2  # of a spread of some 250
+    assert score.median <= score.rmse
+    assert score.r2 == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_curved_map_is_read_by_the_mlp_alone() -> None:
+    train, held_out = sample(1, curved_state), sample(2, curved_state)
+    (linear,) = linear_probe([PLACE], train, held_out)
+    (mlp,) = mlp_probe([PLACE], train, held_out, seeded(), SMALL)
+    assert linear.r2 < 0.05
+    assert mlp.r2 > 0.9
+    assert mlp.rmse < linear.rmse / 3
+
+
+def test_the_mlp_reads_several_measures_of_unlike_scales_at_once() -> None:
+    def state(latents: Array) -> Array:
+        turn = np.arctan2(latents[:, 1], latents[:, 0])
+        return np.stack([1e-3 * latents[:, 2], turn, 1e3 * latents[:, 3]], axis=1)
+
+    measures = [
+        Measure(name="near", column="state", index=(0,), unit="cm"),
+        ANGLE,
+        Measure(name="far", column="state", index=(2,), unit="cm"),
+    ]
+    scores = mlp_probe(measures, sample(1, state), sample(2, state), seeded(), SMALL)
+    assert [score.measure for score in scores] == ["near", "angle", "far"]
+    assert all(score.r2 > 0.85 for score in scores)
+
+
+def test_an_error_across_the_seam_of_a_circle_is_small() -> None:
+    true = np.array([[0.0, np.pi - 0.01, 0.0]])
+    read = targets([ANGLE], {"state": np.array([[0.0, -np.pi + 0.01, 0.0]])})
+    missed = errors([ANGLE], read, {"state": true})["angle"]
+    np.testing.assert_allclose(missed, [[np.rad2deg(0.02)]])
+
+
+def test_an_angle_that_crosses_the_seam_is_read_as_well_as_any_other() -> None:
+    angle = np.random.default_rng(0).uniform(np.pi - 0.5, np.pi + 0.5, size=2000)
+    latents = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    wrapped = (angle + np.pi) % (2 * np.pi) - np.pi
+    data = ProbeData(latents, {"state": np.stack([angle, wrapped, angle], axis=1)})
+    (score,) = linear_probe([ANGLE], data, data)
+    assert score.rmse < 0.01
+    assert score.r2 == pytest.approx(1.0)
+
+
+def test_targets_stand_side_by_side_in_their_units_with_angles_as_cosine_and_sine() -> None:
+    metres = Measure(name="cm", column="pos", index=(2,), unit="cm", scale=100.0)
+    columns = {"state": np.array([[1.0, np.pi / 2, 3.0]]), "pos": np.array([[0.1, 0.2, 0.3]])}
+    found = targets([PLACE, ANGLE, metres], columns)
+    np.testing.assert_allclose(found, [[1.0, 3.0, 0.0, 1.0, 30.0]], atol=1e-12)
+
+
+def test_scores_of_a_probe_that_always_says_zero_are_known() -> None:
+    state = np.array([[3.0, 0.1, 4.0], [-3.0, -0.1, -4.0]])
+    held_out = ProbeData(np.ones((2, 4)), {"state": state})
+    place, angle = linear_probe([PLACE, ANGLE], constant(0.0), held_out)
+    assert place.rmse == pytest.approx(np.sqrt(12.5))
+    assert place.median == pytest.approx(3.5)
+    assert place.r2 == pytest.approx(0.0)  # no better than the mean
+    assert angle.rmse == angle.median == pytest.approx(np.rad2deg(0.1))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
+def test_a_target_that_never_changes_has_an_r2_of_zero(value: float) -> None:
+    linear = linear_probe([PLACE, ANGLE], constant(value), constant(value))
+    mlp = mlp_probe([PLACE, ANGLE], constant(value), constant(value), seeded(), SMALL)
+    for score in (*linear, *mlp):
+        assert score.r2 == 0.0
+        assert np.isfinite([score.rmse, score.median]).all()
+
+
+def test_collapsed_latents_tell_nothing_and_break_nothing() -> None:
+    state = np.random.default_rng(0).normal(size=(500, 3))
+    data = ProbeData(np.full((500, 8), 0.1, dtype=np.float32), {"state": state})
+    (score,) = linear_probe([PLACE], data, data)
+    assert score.rmse == pytest.approx(state[:, [0, 2]].std(), rel=0.01)
+    assert score.r2 == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_seed_decides_the_mlp_and_the_global_generator_nothing() -> None:
+    train, held_out = sample(1, curved_state, rows=300), sample(2, curved_state, rows=300)
+    config = MLPProbeConfig(hidden=16, steps=20, batch=64)
+
+    def probe(seed: int) -> tuple[ProbeScore, ...]:
+        return mlp_probe([PLACE], train, held_out, seeded(seed), config)
+
+    before = torch.get_rng_state()
+    assert probe(1) == probe(1)
+    assert probe(1) != probe(2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+def test_even_a_few_steps_of_training_are_a_training(steps: int) -> None:
+    data = sample(1, curved_state, rows=20)
+    (score,) = mlp_probe([PLACE], data, data, seeded(), MLPProbeConfig(hidden=4, steps=steps))
+    assert np.isfinite(score.rmse)
+
+
+def test_nan_in_the_latents_is_refused() -> None:
+    latents = np.ones((5, 2))
+    latents[3, 1] = np.nan
+    with pytest.raises(ValueError, match="the latents hold NaN"):
+        ProbeData(latents, {"state": np.ones((5, 3))})
+
+
+def test_nan_in_a_target_is_refused_but_not_beside_it() -> None:
+    state = np.random.default_rng(0).normal(size=(5, 3))
+    state[2, 1] = np.nan
+    assert np.isfinite(targets([PLACE], {"state": state})).all()
+    with pytest.raises(ValueError, match="'state' holds NaN"):
+        linear_probe([ANGLE], ProbeData(np.ones((5, 2)), {"state": state}), constant(0.0))
+
+
+def test_too_few_frames_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"at least 2 frames, not \(1, 4\)"):
+        constant(1.0, rows=1)
+
+
+def test_latents_and_states_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 latents, but 5 rows of 'state'"):
+        ProbeData(np.ones((4, 2)), {"state": np.ones((5, 3))})
+
+
+def test_a_column_that_is_missing_or_too_narrow_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'place' needs the column 'state'; .*: qpos"):
+        targets([PLACE], {"qpos": np.ones((5, 2))})
+    with pytest.raises(ValueError, match=r"'place' needs components \(0, 2\) of 'state'"):
+        targets([PLACE], {"state": np.ones((5, 2))})
+
+
+@pytest.mark.parametrize("setting", [{"steps": 0}, {"batch": 0}, {"learning_rate": 0.0}])
+def test_a_probe_that_could_not_learn_is_refused(setting: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        MLPProbeConfig(**setting)
+
+
+def test_rows_are_drawn_once_each_from_the_chosen_episodes_and_sorted(merged: Path) -> None:
+    with open_episodes(merged) as episodes:
+        rows = probe_rows(episodes, [3, 1], 10, np.random.default_rng(0))
+        again = probe_rows(episodes, [3, 1], 10, np.random.default_rng(0))
+        other = probe_rows(episodes, [3, 1], 10, np.random.default_rng(1))
+        every = probe_rows(episodes, [3, 1, 1], 1000, np.random.default_rng(0))
+    starts = np.cumsum(LENGTHS) - LENGTHS
+    allowed = [*range(starts[1], starts[2]), *range(starts[3], sum(LENGTHS))]
+    assert len(set(rows)) == 10 and set(rows) <= set(allowed)
+    assert rows.tolist() == sorted(rows) == again.tolist() != other.tolist()
+    assert every.tolist() == allowed
+
+
+def test_a_limit_of_no_rows_is_refused(merged: Path) -> None:
+    with (
+        open_episodes(merged) as episodes,
+        pytest.raises(ValueError, match="limit of frames must be at least 1, got 0"),
+    ):
+        probe_rows(episodes, [0], 0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_every_measure_of_a_task_lies_within_its_declared_state(name: str) -> None:
+    task = TASKS[name]
+    names = [measure.name for measure in task.measures]
+    assert len(names) == len(set(names)) > 0
+    for measure in task.measures:
+        assert set(measure.index) <= set(range(task.state_columns[measure.column]))
+        assert len(set(measure.index)) == len(measure.index) > 0
+        assert measure.angle == (measure.unit in ("deg", "rad"))
