@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint gl floors bench-collect bench-read docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-world docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,11 @@ bench-collect: $(INSTALLED) gl ## collection speed beside stable-worldmodel's ow
 
 bench-read: $(INSTALLED) ## random windows a second beside stable-worldmodel's reader, in one run
 	$(BIN)/python -m benchmarks.read
+
+PRESET ?= cpu
+bench-world: $(INSTALLED) gl ## world models of all tasks from nothing (PRESET=cpu or cpu-long); writes results/world
+	$(BIN)/python -m benchmarks.world --preset $(PRESET)
+	$(BIN)/python docs/build.py
 
 docs: $(INSTALLED) gl ## write docs/cli.md and the pictures anew
 	$(BIN)/python docs/build.py

@@ -1,7 +1,7 @@
-"""Write the generated parts of the documentation: `docs/cli.md` and the pictures.
+"""Write the generated parts of the documentation: `cli.md`, `WORLD.md` and the pictures.
 
-`python docs/build.py` writes everything; the test suite calls `cli_page` to see that `docs/cli.md`
-is up to date.
+`python docs/build.py` writes everything; the test suite calls the functions that give the pages to
+see that these are up to date.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from world_page import world_page
 
 from goalward.cli import COMMANDS, parse
 from goalward.data.collect import CollectConfig, collect
@@ -74,4 +75,5 @@ def write_pictures() -> None:
 if __name__ == "__main__":
     (DOCS / "pictures").mkdir(exist_ok=True)
     (DOCS / "cli.md").write_text(cli_page())
+    (DOCS / "WORLD.md").write_text(world_page())
     write_pictures()

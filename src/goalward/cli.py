@@ -32,6 +32,8 @@ BAD_INPUT = 2  # exit code: the user can fix it
 INTERRUPTED = 130
 
 TASK_DEFAULT = "(default: the task's own)"
+EPISODES_DEFAULT = f"(default: the preset's, or else {defaults.EPISODES})"
+SIZE_DEFAULT = f"(default: the preset's, or else {defaults.IMAGE_SIZE})"
 PRESET_DEFAULT = "(default: the preset's)"
 TORCH_DEFAULT = "(default: torch's own choice)"
 TaskName = Annotated[Positional[str], arg(metavar="TASK")]
@@ -112,11 +114,13 @@ class Collect:
     """A task: see `goalward tasks`."""
     out: Path
     """Folder to write: episodes.h5, config.json and manifest.json."""
-    episodes: int = defaults.EPISODES
+    preset: Annotated[defaults.PresetName | None, arg(help_behavior_hint="(default: none)")] = None
+    """Episodes and frame size that `train-world` with this preset is made for."""
+    episodes: Annotated[int | None, arg(metavar="INT", help_behavior_hint=EPISODES_DEFAULT)] = None
     """Number of episodes."""
     seed: int = defaults.SEED
     """Seed of every random draw; the same seed gives the same file."""
-    image_size: int = defaults.IMAGE_SIZE
+    image_size: Annotated[int | None, arg(metavar="INT", help_behavior_hint=SIZE_DEFAULT)] = None
     """Pixels a side of the frames."""
     demonstrator: Annotated[str | None, arg(metavar="NAME", help_behavior_hint=TASK_DEFAULT)] = None
     """Who demonstrates: see `goalward tasks`."""
@@ -133,16 +137,23 @@ class Collect:
     def run(self) -> int:
         """Collect and print what was written."""
         from goalward.data.collect import CollectConfig, collect
+        from goalward.tasks import get_task
         from goalward.tasks.spec import SceneConfig
         from goalward.workers import usable_cpus
 
+        task = get_task(self.task).name
+        episodes, size = defaults.EPISODES, defaults.IMAGE_SIZE
+        if self.preset is not None:
+            episodes = defaults.PRESET_EPISODES[self.preset][task]
+            size = defaults.PRESET_IMAGE_SIZE[self.preset]
+        size = size if self.image_size is None else self.image_size
         config = CollectConfig.for_task(
-            self.task,
-            episodes=self.episodes,
+            task,
+            episodes=episodes if self.episodes is None else self.episodes,
             seed=self.seed,
             demonstrator=self.demonstrator,
             episode_steps=self.steps,
-            scene=SceneConfig(image_size=self.image_size, rendering=self.rendering),
+            scene=SceneConfig(image_size=size, rendering=self.rendering),
         )
         workers = usable_cpus() if self.workers is None else self.workers
         bar = console.progress(
@@ -300,7 +311,7 @@ class TrainWorld:
     """An episode file (.h5, .lance) or a folder with one."""
     out: Path
     """Folder to write: weights, curves.png, latents.png, report.json."""
-    preset: Literal["paper", "cpu-long", "cpu", "smoke"] = "cpu"
+    preset: defaults.PresetName = "cpu"
     """Size and length of the training."""
     task: TaskOfFile = None
     """The file's task: it decides what is probed, and how long the CPU presets train."""

@@ -1,7 +1,9 @@
 """The one home of defaults that both the command line and the library show.
 
-Nothing is imported here, so that `goalward --help` stays quick.
+Nothing heavy is imported here, so that `goalward --help` stays quick.
 """
+
+from typing import Literal
 
 IMAGE_SIZE = 64  # pixels a side
 EPISODES = 100  # demonstrations a collection
@@ -11,3 +13,13 @@ PAIRS = 200  # start and goal pairs, the paper's larger protocol
 SEED = 0
 SAVE_SECONDS = 60.0  # between the states that a killed training goes on from
 FRAMESKIP = 5  # environment steps a step of the world model, as in the benchmark
+
+# The presets, and what they collect.
+PresetName = Literal["paper", "cpu-long", "cpu", "smoke"]
+PRESET_EPISODES = {
+    "paper": {"two-room": 10_000, "push-t": 10_000, "cube": 10_000, "reacher": 10_000},
+    "cpu-long": {"two-room": 600, "push-t": 1_500, "cube": 500, "reacher": 400},
+    "cpu": {"two-room": 600, "push-t": 1_000, "cube": 250, "reacher": 400},
+    "smoke": {"two-room": 10, "push-t": 10, "cube": 10, "reacher": 10},
+}
+PRESET_IMAGE_SIZE = {"paper": 224, "cpu-long": 64, "cpu": 64, "smoke": 64}

@@ -6,23 +6,23 @@ cores; what was tried is in docs/decisions.md.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 from goalward.data.episodes import Episodes
 from goalward.data.splits import SplitConfig, split_episodes
+from goalward.defaults import PresetName
 from goalward.world.encoders import ConvConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.objective import ObjectiveConfig
 from goalward.world.train_config import ScheduleConfig, WorldConfig
 
-PresetName = Literal["paper", "cpu-long", "cpu", "smoke"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 STEPS: dict[str, dict[str, int]] = {
-    "cpu": {"two-room": 1_200, "reacher": 3_000, "cube": 4_000, "push-t": 5_000},
-    "cpu-long": {"two-room": 8_000, "reacher": 20_000, "cube": 30_000, "push-t": 40_000},
+    "cpu": {"two-room": 1_000, "reacher": 3_000, "cube": 3_200, "push-t": 3_600},
+    "cpu-long": {"two-room": 4_000, "reacher": 12_000, "cube": 24_000, "push-t": 32_000},
 }
-OWN_TASK_STEPS = {"cpu": 4_000, "cpu-long": 30_000}
+OWN_TASK_STEPS = {"cpu": 3_600, "cpu-long": 32_000}
 PAPER_EPOCHS = 10
 PAPER_BATCH = 128
 

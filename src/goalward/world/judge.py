@@ -30,7 +30,7 @@ ERROR_BATCH = 128  # windows
 ERROR_WINDOWS = 1024
 FAR_STEPS = 5  # the planners' horizon, in model steps
 QUICK = (4_000, 2_000)  # frames to fit a probe on and to judge it by
-FULL = (30_000, 8_000)
+FULL = (60_000, 8_000)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,8 +56,8 @@ class ProbeData:
 class MLPProbeConfig:
     """How the MLP probe is trained: AdamW, one cycle with a cosine decay."""
 
-    hidden: int = 256  # units of each of the two hidden layers
-    steps: int = 2000
+    hidden: int = 512  # units of each of the two hidden layers
+    steps: int = 4000
     batch: int = 512
     learning_rate: float = 3e-3  # at the cycle's peak
     weight_decay: float = 0.1

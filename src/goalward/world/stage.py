@@ -173,4 +173,4 @@ def _parameters(model: LeWM) -> dict[str, int]:
 
 
 def _title(report: WorldReport) -> str:
-    return f"LeWM on {report.task or 'a dataset'}: {report.steps:,} steps"
+    return f"LeWM on {report.task or 'a dataset'}"
