@@ -1,4 +1,4 @@
-"""Train world models from nothing, and write `results/world/` and `docs/WORLD.md`.
+"""Train world models from nothing, and write `results/world/`, from which docs/WORLD.md is made.
 
 Stages are found again under the run folder, so that an interrupted measurement goes on.
 """
@@ -34,7 +34,6 @@ from goalward.world.stage import CURVES, LATENTS, train_world
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "world"
 PICTURES = ROOT / "docs" / "pictures"
-PAGE = ROOT / "docs" / "WORLD.md"
 FLOOR_FRAMES = 6_000  # for the principal components
 
 
@@ -65,7 +64,8 @@ def measure(task: str, preset: PresetName, runs: Path) -> None:
         report = train_world(config, data, world, on_progress=tick)
     assert report is not None
     with open_episodes(data) as episodes:
-        floor = pixel_floor(episodes, known_measures(episodes, task))
+        measures = known_measures(episodes, task)
+        floor = pixel_floor(episodes, measures, config.model.latent_dim)
     collected, trained = load_manifest(data), load_manifest(world)
     facts = {
         "task": task,
@@ -87,7 +87,9 @@ def measure(task: str, preset: PresetName, runs: Path) -> None:
         shutil.copy(world / picture, PICTURES / f"world-{preset}-{task}-{picture}")
 
 
-def pixel_floor(episodes: Episodes, measures: tuple[Measure, ...]) -> tuple[ProbeScore, ...]:
+def pixel_floor(
+    episodes: Episodes, measures: tuple[Measure, ...], latent_dim: int
+) -> tuple[ProbeScore, ...]:
     """The network probe on as many principal components of the frames as a latent has numbers."""
     split = split_episodes(episodes.num_episodes)
     rng = generator("pixel-floor", 0)
@@ -95,10 +97,14 @@ def pixel_floor(episodes: Episodes, measures: tuple[Measure, ...]) -> tuple[Prob
         probe_rows(episodes, side, limit, rng)
         for side, limit in zip((split.train, split.held_out), FULL, strict=True)
     ]
-    sample = episodes.rows("pixels", rng.choice(rows[0], min(FLOOR_FRAMES, len(rows[0]))))
+    few = rng.choice(rows[0], min(FLOOR_FRAMES, len(rows[0])), replace=False)
+    sample = episodes.rows("pixels", few)
     flat = sample.reshape(len(sample), -1).astype(np.float32)
     mean = flat.mean(axis=0)
-    components = torch.pca_lowrank(torch.from_numpy(flat - mean), q=192, center=False)[2].numpy()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        lowrank = torch.pca_lowrank(torch.from_numpy(flat - mean), q=latent_dim, center=False)
+    components = lowrank[2].numpy()
 
     def data(part: Array) -> ProbeData:
         pieces = np.array_split(part, max(1, len(part) // 1000))

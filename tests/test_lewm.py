@@ -152,6 +152,9 @@ def test_the_paper_preset_is_the_public_configuration(dots: Path) -> None:
 
 
 def test_the_learning_rate_warms_up_and_falls_to_nothing() -> None:
+    for steps in (1, 7, 99, 150, 12_345):
+        odd = ScheduleConfig(steps=steps, lr=1.0, warmup=0.07)
+        assert max(odd.lr_at(step) for step in range(steps)) == 1.0
     schedule = ScheduleConfig(steps=100, lr=1.0, warmup=0.1)
     rates = [schedule.lr_at(step) for step in range(100)]
     assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 == max(rates)
@@ -189,8 +192,10 @@ def test_overrides_take_json_or_text_and_keep_the_rest() -> None:
 
 def test_a_device_that_is_not_there_is_refused_in_one_line() -> None:
     assert choose_device("cpu") == torch.device("cpu")
-    for name in ("gpu", "xpu:7"):
-        with pytest.raises(ValueError, match="is not available here; use --device cpu"):
+    with pytest.raises(ValueError, match="is not available here; use --device cpu"):
+        choose_device("cuda:77")
+    for name in ("gpu", "meta", "xpu:7"):
+        with pytest.raises(ValueError, match="is not one of cpu, cuda, mps"):
             choose_device(name)
     with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
         use_threads(0)

@@ -36,7 +36,7 @@ def public_model() -> LeWM:
 @pytest.fixture(name="tiny")
 def tiny_fixture(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    save_world(tmp_path / "tiny", "last", LeWM(tiny_model()), None)
+    save_world(tmp_path / "tiny", "best", LeWM(tiny_model()), None)
     return tmp_path / "tiny"
 
 
@@ -53,10 +53,10 @@ def test_a_stored_model_is_judged_for_people_and_for_programs(
 def test_a_dataset_of_another_size_than_the_weights_is_refused(
     capsys: Capture, dots: Path, tmp_path: Path
 ) -> None:
-    save_world(tmp_path / "vit", "last", public_model(), None)
+    save_world(tmp_path / "vit", "best", public_model(), None)
     text = refusal(capsys, "judge-world", str(tmp_path / "vit"), str(dots))
     assert "frames of 16 pixels, the world model needs 28" in text
-    save_world(tmp_path / "three", "last", LeWM(tiny_model(action_dim=3)), None)
+    save_world(tmp_path / "three", "best", LeWM(tiny_model(action_dim=3)), None)
     text = refusal(capsys, "judge-world", str(tmp_path / "three"), str(dots))
     assert "actions of 2 numbers, the world model needs 3" in text
 
@@ -71,13 +71,15 @@ def test_a_model_goes_to_the_public_layout_and_back_unchanged(
         facts = json.loads(capsys.readouterr().out)
         assert facts["world"] == load_world(tmp_path / "ours").id
     assert load_world(tmp_path / "back").id == load_world(tmp_path / "ours").id
+    again = (str(tmp_path / "public"), "--out", str(tmp_path / "ours"))
+    assert "exists already" in refusal(capsys, "convert-world", *again)
 
 
 def test_what_cannot_be_converted_is_refused_and_leaves_nothing(
     capsys: Capture, tmp_path: Path, tiny: Path
 ) -> None:
     out = tmp_path / "out"
-    to_public = ("--weights", "last", "--to", "public", "--out", str(out))
+    to_public = ("--to", "public", "--out", str(out))
     assert "only 'vit'" in refusal(capsys, "convert-world", str(tiny), *to_public)
     text = refusal(capsys, "convert-world", "owner/name", "--out", str(out))
     assert "goalward convert-world owner/name --download" in text
@@ -87,7 +89,7 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(
 def test_damaged_and_dangerous_checkpoints_are_refused_in_one_line(
     capsys: Capture, tmp_path: Path, dots: Path, tiny: Path
 ) -> None:
-    weights = tiny / "last.safetensors"
+    weights = tiny / "best.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     assert "damaged or cut short" in refusal(capsys, "judge-world", str(tiny), str(dots))
 

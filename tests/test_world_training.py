@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,12 @@ import numpy as np
 import pytest
 import torch
 
+from goalward.artifacts import Stage, load_manifest
+from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
+from goalward.data.identity import episodes_id
+from goalward.data.splits import SplitConfig, split_episodes
+from goalward.presets import world_config
 from goalward.world.checkpoint import load_world, read_tensors
 from goalward.world.stage import judge_world, train_world
 from goalward.world.train import LOG_EVERY
@@ -46,10 +53,10 @@ def test_training_learns_the_dots_place_and_dynamics(tmp_path: Path) -> None:
     assert report.data_share < 0.3
     for name in ("curves.png", "latents.png", "best.safetensors", "last.safetensors"):
         assert (tmp_path / "world" / name).stat().st_size > 1000
-    assert not (tmp_path / "world" / "state.safetensors").exists()
+    assert not [path.name for path in (tmp_path / "world").iterdir() if path.name[0] == "."]
     assert train_world(config, dots, tmp_path / "world") == report  # complete: not trained again
     assert judge_world(tmp_path / "world", dots) == report.quality
-    assert load_world(tmp_path / "world", weights="last").id == report.world_id
+    assert load_world(tmp_path / "world").id == report.best_world_id
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(
@@ -105,7 +112,7 @@ def test_a_killed_training_ends_in_the_weights_of_an_unbroken_one(
     dots: Path, tmp_path: Path
 ) -> None:
     subprocess.run(command(dots, tmp_path / "whole"), check=True, capture_output=True)
-    state = tmp_path / "broken.partial" / "state.safetensors"
+    state = tmp_path / "broken.partial" / ".state.safetensors"
     process = subprocess.Popen(
         command(dots, tmp_path / "broken"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -143,14 +150,14 @@ def refusal(*arguments: str) -> str:
 
 def test_a_loss_that_is_no_longer_finite_stops_with_a_reason(dots: Path, tmp_path: Path) -> None:
     config = replace(tiny_config(), schedule=ScheduleConfig(steps=60, batch=16, lr=1e30, clip=1e30))
-    with pytest.raises(ValueError, match="no longer finite at step 1 of 60; lower the learning"):
+    with pytest.raises(ValueError, match="no longer finite at step 1 of 60; start anew with a low"):
         train_world(config, dots, tmp_path / "world")
     assert not (tmp_path / "world").exists()
 
 
 def test_collapsed_latents_stop_with_a_reason(dots: Path, tmp_path: Path) -> None:
     config = replace(tiny_config(200, regulariser="none"), min_latent_std=0.5)
-    with pytest.raises(ValueError, match=r"latents collapsed: .* raise the regulariser's weight"):
+    with pytest.raises(ValueError, match=r"latents collapsed: .* larger objective\.regularis"):
         train_world(config, dots, tmp_path / "world")
 
 
@@ -166,11 +173,138 @@ def test_a_nan_action_is_named_by_its_row(tmp_path: Path) -> None:
 def test_another_image_or_action_size_is_refused(dots: Path, tmp_path: Path) -> None:
     config = tiny_config()
     other = replace(config, model=replace(config.model, action_dim=3))
-    with pytest.raises(ValueError, match=r"actions have shape \(2,\), the model takes 3"):
+    with pytest.raises(ValueError, match="actions have 2 numbers, the model takes 3"):
         train_world(other, dots, tmp_path / "world")
     text = refusal(*command(dots, tmp_path / "world", "--set", "model.encoder.image_size=64"))
-    assert "(16, 16, 3)" in text and "--image-size 64" in text
+    assert "16 pixels a side" in text and "--image-size 64" in text
     assert not (tmp_path / "world.partial").exists()
+
+
+def test_too_few_or_too_short_episodes_are_refused_before_anything_is_written(
+    dots: Path, tmp_path: Path
+) -> None:
+    config = tiny_config()
+    large = replace(config, schedule=replace(config.schedule, batch=1000))
+    with pytest.raises(ValueError, match="11 training episodes hold 286 windows of 7 rows, but"):
+        train_world(large, dots, tmp_path / "world")
+    longer = replace(config, model=replace(config.model, frameskip=20))
+    with pytest.raises(ValueError, match="hold 0 windows of 61 rows"):
+        train_world(longer, dots, tmp_path / "world")
+    assert not list(tmp_path.iterdir())
+
+
+def test_episodes_too_short_for_five_steps_are_judged_by_one(dots: Path, tmp_path: Path) -> None:
+    config = tiny_config(20)
+    report = train_world(
+        replace(config, model=replace(config.model, frameskip=7)), dots, tmp_path / "world"
+    )
+    assert report is not None
+    assert [error.steps for error in report.quality.prediction] == [1]
+
+
+def test_frames_that_do_not_fit_in_memory_give_the_same_weights(
+    dots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_world(tiny_config(20), dots, tmp_path / "held")
+    monkeypatch.setattr("goalward.world.train.available_memory", lambda: 0)
+    train_world(tiny_config(20), dots, tmp_path / "streamed")
+    assert same(weights(tmp_path / "held"), weights(tmp_path / "streamed"))
+
+
+def test_a_failure_while_concluding_loses_no_training(
+    dots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Stage, "_complete", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        train_world(tiny_config(40), dots, tmp_path / "world")
+    monkeypatch.undo()
+    steps: list[int] = []
+    train_world(
+        tiny_config(40),
+        dots,
+        tmp_path / "world",
+        on_progress=lambda done, frames, note: steps.append(done),
+    )
+    assert steps == []
+
+
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(dots: Path, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    done = subprocess.run(
+        command(dots, tmp_path / "world", "--steps", "20"),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "File too large" in done.stderr
+    subprocess.run(
+        command(dots, tmp_path / "world", "--steps", "20"), check=True, capture_output=True
+    )
+
+
+def test_a_model_is_judged_on_the_episodes_that_its_training_held_out(
+    dots: Path, tmp_path: Path
+) -> None:
+    config = replace(tiny_config(20), split=SplitConfig(seed=1))
+    report = train_world(config, dots, tmp_path / "world")
+    assert report is not None
+    assert (
+        split_episodes(12).held_out.tolist() != split_episodes(12, config.split).held_out.tolist()
+    )
+    assert judge_world(tmp_path / "world", dots) == report.quality
+
+
+def test_a_file_beside_a_stages_own_is_not_taken_for_it(tmp_path: Path) -> None:
+    stage = tmp_path / "stage"
+    collect(CollectConfig.for_task("two-room", episodes=2, episode_steps=3), stage, workers=1)
+    shutil.copy(write_dots(tmp_path / "dots"), stage / "other.h5")
+    found = []
+    for name in ("episodes.h5", "other.h5"):
+        with open_episodes(stage / name) as episodes:
+            found.append(episodes_id(episodes))
+    assert found[0] == load_manifest(stage).id != found[1]
+
+
+def test_a_task_that_only_the_file_knows_is_trained_without_probes(
+    dots: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(dots, tmp_path / "own.h5"))
+    with h5py.File(path, "r+") as file:
+        file.attrs["task"] = "my-robot"
+    report = train_world(tiny_config(20), path, tmp_path / "world")
+    assert report is not None and report.task == "my-robot"
+    assert report.quality.probes.network == ()
+    with pytest.raises(ValueError, match="unknown task 'my-robt'"):
+        train_world(tiny_config(20), path, tmp_path / "other", task="my-robt")
+
+
+@pytest.mark.parametrize(
+    ("column", "shape", "message"),
+    [
+        ("action", (384,), r"an action has shape \(\)"),
+        ("pixels", (384, 16, 8, 3), r"a frame has shape \(16, 8, 3\)"),
+        ("pixels", None, "has no column 'pixels'"),
+    ],
+)
+def test_odd_columns_are_refused_in_one_line(
+    dots: Path, tmp_path: Path, column: str, shape: tuple[int, ...] | None, message: str
+) -> None:
+    path = Path(shutil.copy(dots, tmp_path / "odd.h5"))
+    with h5py.File(path, "r+") as file:
+        kind = file[column].dtype
+        del file[column]
+        if shape is not None:
+            file[column] = np.zeros(shape, kind)
+    with open_episodes(path) as episodes, pytest.raises(ValueError, match=message):
+        world_config("smoke", episodes, task=None)
 
 
 def test_another_configuration_does_not_overwrite_a_training(dots: Path, tmp_path: Path) -> None:

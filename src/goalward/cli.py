@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ HINTS = {
     errno.EPERM: "choose a folder that you may write to, or mend its permissions",
     errno.EROFS: "choose a folder that you may write to",
 }
+OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
 BAD_INPUT = 2  # exit code: the user can fix it
 INTERRUPTED = 130
 
@@ -326,7 +328,7 @@ class TrainWorld:
     threads: Annotated[int | None, arg(metavar="INT", help_behavior_hint=TORCH_DEFAULT)] = None
     """CPU threads. A resumed training repeats an unbroken one to the bit with the same number."""
     save_seconds: float = defaults.SAVE_SECONDS
-    """At most so much work is lost when the process is killed."""
+    """At most so much work, and 20 steps, is lost when the process is killed."""
     as_json: AsJson = False
     """Print one JSON document and no progress."""
 
@@ -375,8 +377,10 @@ class JudgeWorld:
     """Folder of a world model: ours, or in the public LeWM layout."""
     path: EpisodesPath
     """An episode file (.h5, .lance) or a folder with one."""
-    weights: Literal["best", "last"] = "last"
+    weights: Literal["best", "last"] = "best"
     """Which of the folder's weights."""
+    frameskip: int = defaults.FRAMESKIP
+    """Environment steps a model step, which public files do not tell."""
     task: TaskOfFile = None
     """The file's task."""
     seed: int = defaults.SEED
@@ -399,6 +403,7 @@ class JudgeWorld:
             weights=self.weights,
             task=self.task,
             seed=self.seed,
+            frameskip=self.frameskip,
             device=device,
         )
         if self.as_json:
@@ -458,7 +463,7 @@ def _show_world(report: WorldReport, folder: Path) -> None:
         ("steps", f"{report.steps:,}"),
         ("time", f"{report.seconds:.0f} s ({speed})"),
         ("held-out loss", f"{report.held_out_loss:.4f}"),
-        ("weights", f"{folder / 'last.safetensors'} ({report.world_id}), best.safetensors"),
+        ("weights", f"{folder / 'best.safetensors'} ({report.best_world_id}), last.safetensors"),
         ("pictures", f"{folder / 'curves.png'}, {folder / 'latents.png'}"),
     ]
     console.show_facts("Trained the world model", rows)
@@ -512,6 +517,11 @@ def main(arguments: list[str] | None = None) -> int:
         return parse(arguments).run()
     except (ValueError, OSError) as error:
         console.show_error(describe_error(error))
+        return BAD_INPUT
+    except (MemoryError, RuntimeError) as error:
+        if not OUT_OF_MEMORY.search(str(error)) and not isinstance(error, MemoryError):
+            raise
+        console.show_error("out of memory; use smaller batches (--set schedule.batch=...)")
         return BAD_INPUT
     except KeyboardInterrupt:
         console.show_error("interrupted; the same command goes on where it stopped")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
+
+KINDS = ("cpu", "cuda", "mps")
 
 
 def choose_device(name: str) -> torch.device:
@@ -13,7 +17,11 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # torchrun: each process its own GPU
     try:
+        if name.partition(":")[0] not in KINDS:
+            raise ValueError(f"device {name!r} is not one of {', '.join(KINDS)}")
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -15,6 +15,7 @@ from goalward.world.encoders import ConvConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.objective import ObjectiveConfig
 from goalward.world.train_config import ScheduleConfig, WorldConfig
+from goalward.world.windows import sizes
 
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
@@ -31,9 +32,7 @@ def world_config(
     name: PresetName, episodes: Episodes, *, task: str | None, seed: int = 0
 ) -> WorldConfig:
     """A preset's configuration for a dataset; `task` is None where it is a task of one's own."""
-    if "action" not in episodes.columns:
-        raise ValueError(f"{episodes.path}: has no column 'action', which training needs")
-    action_dim = episodes.columns["action"].shape[0]
+    action_dim, _ = sizes(episodes)
     if name == "paper":
         return _paper(episodes, action_dim, seed)
     if name == "smoke":

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from goalward.artifacts import MANIFEST, load_manifest
+from goalward.artifacts import Manifest, load_manifest
 from goalward.config import canonical
 from goalward.data.episodes import Episodes
 
@@ -19,9 +19,8 @@ def episodes_id(episodes: Episodes) -> str:
     The digest covers the columns, the episodes' lengths, all actions and some of the frames:
     hashing gigabytes of frames at every start would cost more than it protects.
     """
-    folder = episodes.path.parent
-    if (folder / MANIFEST).is_file():
-        return load_manifest(folder).id
+    if (manifest := _manifest(episodes)) is not None:
+        return manifest.id
     digest = hashlib.sha256()
     columns = [[c.name, list(c.shape), str(c.dtype)] for c in episodes.columns.values()]
     digest.update(canonical(sorted(columns)).encode())
@@ -32,3 +31,12 @@ def episodes_id(episodes: Episodes) -> str:
         rows = np.linspace(0, episodes.num_rows - 1, SAMPLED_FRAMES).astype(np.int64)
         digest.update(np.ascontiguousarray(episodes.rows("pixels", rows)).tobytes())
     return digest.hexdigest()[:16]
+
+
+def _manifest(episodes: Episodes) -> Manifest | None:
+    """The manifest of the stage that the file is payload of, if it is."""
+    try:
+        manifest = load_manifest(episodes.path.parent)
+    except ValueError:
+        return None  # some other folder
+    return manifest if episodes.path.name in manifest.files else None

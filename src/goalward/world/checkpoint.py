@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialise
 from torch import Tensor
 
 from goalward import defaults
@@ -164,7 +164,8 @@ def write_tensors(
     """Writes a safetensors file so that `path` holds either the old content or all of the new."""
     plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     with appearing(path) as temporary:
-        save_file(plain, temporary, dict(facts or {}))
+        # Bytes first: writing them plainly keeps the system's own error when the disk is full.
+        temporary.write_bytes(serialise(plain, dict(facts or {})))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

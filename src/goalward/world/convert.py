@@ -10,7 +10,7 @@ from goalward import defaults
 from goalward.world.checkpoint import Weights, load_world, save_world
 from goalward.world.fetch import fetch_public
 from goalward.world.lewm import num_parameters
-from goalward.world.public_layout import Names, save_public
+from goalward.world.public_layout import Names, new_folder, save_public
 
 
 def convert_world(
@@ -48,7 +48,8 @@ def _convert(
     if to == "public":
         save_public(out, world.model, names=names)
     else:
-        save_world(out, "best", world.model, world.actions)
+        with new_folder(out) as partial:
+            save_world(partial, "best", world.model, world.actions)
     config = world.model.config
     return {
         "world": world.id,

@@ -18,7 +18,7 @@ from goalward.data.episodes import Episodes, Index
 from goalward.data.pixels import normalise
 from goalward.data.splits import Split
 from goalward.seeding import generator
-from goalward.tasks import get_task
+from goalward.tasks import TASKS
 from goalward.tasks.spec import Measure
 from goalward.world.checkpoint import ActionScale
 from goalward.world.lewm import LeWM
@@ -74,23 +74,18 @@ def judge(
     seed: int,
 ) -> Quality:
     """Prediction errors and probes on held-out episodes."""
-    windows = Windows(
-        episodes,
-        split.held_out,
-        frames=model.config.history + FAR_STEPS,
-        frameskip=model.config.frameskip,
-        scale=scale,
-    )
     return Quality(
-        prediction=prediction_errors(model, windows, seed=seed),
+        prediction=prediction_errors(
+            model, _error_windows(model, episodes, split, scale), seed=seed
+        ),
         probes=full_probes(model, episodes, measures, split, seed=seed),
     )
 
 
 def known_measures(episodes: Episodes, task: str | None) -> tuple[Measure, ...]:
-    """A task's measures whose columns the file has: not every file tells the true states."""
-    measures = get_task(task).measures if task else ()
-    return tuple(measure for measure in measures if measure.column in episodes.columns)
+    """A task's measures that the file can answer: not every file tells the true states."""
+    measures = TASKS[task].measures if task in TASKS else ()
+    return tuple(measure for measure in measures if _is_readable(episodes, measure))
 
 
 def encode_rows(model: LeWM, episodes: Episodes, rows: Index) -> Tensor:
@@ -107,19 +102,18 @@ def encode_rows(model: LeWM, episodes: Episodes, rows: Index) -> Tensor:
 
 
 def prediction_errors(model: LeWM, windows: Windows, *, seed: int) -> tuple[PredictionError, ...]:
-    """One-step and five-step errors, with full history, on windows that hold both.
+    """Errors with full history, one step ahead and as far as the windows reach.
 
     Args:
         model: Put in evaluation mode.
-        windows: Of held-out episodes, each of `history + FAR_STEPS` frames.
+        windows: Of held-out episodes, each of more frames than the history.
         seed: Of the choice of windows.
     """
     model.eval()
     history = model.config.history
-    assert windows.frames == history + FAR_STEPS
     number = min(ERROR_WINDOWS, len(windows))
     chosen = np.sort(generator("prediction-error", seed).permutation(len(windows))[:number])
-    ahead = (1, FAR_STEPS)
+    ahead = sorted({1, windows.frames - history})
     sums = np.zeros((2, len(ahead)))
     for at in range(0, number, ERROR_BATCH):
         z_BTD, actions_BTA = _latent_windows(model, windows, chosen[at : at + ERROR_BATCH])
@@ -181,6 +175,24 @@ def _probe_data(
         for part in rows
     )
     return train, held_out
+
+
+def _is_readable(episodes: Episodes, measure: Measure) -> bool:
+    """Whether the file has the measure's column, wide enough and finite."""
+    column = episodes.columns.get(measure.column)
+    if column is None or len(column.shape) != 1 or column.shape[0] <= max(measure.index):
+        return False
+    values = episodes.read(measure.column, 0, episodes.num_rows)[:, list(measure.index)]
+    return bool(np.isfinite(values).all())
+
+
+def _error_windows(model: LeWM, episodes: Episodes, split: Split, scale: ActionScale) -> Windows:
+    """Held-out windows for `FAR_STEPS` predictions, or for one where episodes are too short."""
+    history, skip = model.config.history, model.config.frameskip
+    far = history + FAR_STEPS
+    long = len(episodes.window_starts((far - 1) * skip + 1, split.held_out)) > 0
+    frames = far if long else history + 1
+    return Windows(episodes, split.held_out, frames=frames, frameskip=skip, scale=scale)
 
 
 def _latent_windows(model: LeWM, windows: Windows, numbers: Index) -> tuple[Tensor, Tensor]:

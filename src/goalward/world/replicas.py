@@ -38,13 +38,12 @@ def joined_replicas(device: torch.device) -> Iterator[Replica]:
     """Join the other processes when started by `torchrun`; otherwise train alone.
 
     Args:
-        device: Where to train; with several GPUs on a machine, each process takes its own.
+        device: Where this process trains.
     """
     if not dist.is_torchelastic_launched():
         yield Replica(0, 1, device)
         return
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
@@ -69,6 +68,11 @@ def as_only_replica() -> Iterator[None]:
 def is_first_process() -> bool:
     """Whether this process is the one that speaks, also before the others are joined."""
     return os.environ.get("RANK", "0") == "0" or not dist.is_torchelastic_launched()
+
+
+def local_processes() -> int:
+    """Processes that train together on this machine and share its memory."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def num_replicas() -> int:

@@ -29,7 +29,7 @@ def sample_directions(dim: int, number: int, rng: torch.Generator) -> Tensor:
 
 
 def sigreg(z_TBD: Tensor, directions_DP: Tensor, *, knots: int = KNOTS) -> Tensor:
-    """The statistic's mean over directions and time: a scalar, about 1.25 for Gaussian latents.
+    """The statistic's mean over directions and time: a scalar, about 1.05 for Gaussian ones.
 
     In a distributed run B counts the batch of all replicas: the characteristic functions are
     averaged over them, so that N replicas of B/N windows give what one of B gives, in value and,

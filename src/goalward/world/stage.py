@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from goalward.artifacts import Stage
-from goalward.config import read_config, to_json, write_json
-from goalward.data.episodes import open_episodes
+from goalward import defaults
+from goalward.artifacts import MANIFEST, Stage, load_manifest
+from goalward.config import from_json, read_config, to_json, write_json
+from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.identity import episodes_id
-from goalward.data.splits import split_episodes
+from goalward.data.splits import SplitConfig, split_episodes
 from goalward.data.summary import task_name
+from goalward.tasks import get_task
 from goalward.world.checkpoint import Weights, load_world, require_fits
 from goalward.world.figures import save_curves, save_latent_path
 from goalward.world.judge import Quality, judge, known_measures
@@ -23,7 +25,8 @@ from goalward.world.lewm import LeWM, num_parameters
 from goalward.world.replicas import joined_replicas
 from goalward.world.train import SNAPSHOTS, STATE, OnProgress, Training, require_matching
 from goalward.world.train_config import WorldConfig
-from goalward.world.windows import action_scale
+from goalward.world.tsne import MIN_POINTS
+from goalward.world.windows import action_scale, require_finite_actions, sizes
 
 STAGE = "train-world"
 STAGE_VERSION = 1
@@ -33,7 +36,7 @@ REPORT, CURVES, LATENTS = "report.json", "curves.png", "latents.png"
 
 @dataclass(frozen=True, kw_only=True)
 class WorldReport:
-    """What a training achieved, judged on held-out episodes with its last weights."""
+    """What a training achieved, judged on held-out episodes with its best weights."""
 
     world_id: str  # of the last weights
     best_world_id: str  # of those with the lowest held-out loss
@@ -66,7 +69,7 @@ def train_world(
         folder: Where the result goes; an interrupted training there is taken up again.
         device: Where to compute; under `torchrun` every process joins in.
         task: The dataset's task, where the file does not say it.
-        save_seconds: At most so much work is lost when the process is killed.
+        save_seconds: At most so much work, and 20 steps, is lost when the process is killed.
         on_progress: Called now and then with steps, frames and losses.
 
     Returns:
@@ -77,15 +80,17 @@ def train_world(
             training broke down.
         OSError: the folder cannot be written; the last saved state is kept.
     """
+    if not 0 <= save_seconds < float("inf"):
+        raise ValueError(f"save_seconds must be a number of at least 0, got {save_seconds}")
     with open_episodes(dataset) as episodes, joined_replicas(device) as replica:
-        name = task_name(episodes, task)
+        name = known_task(episodes, task)
         measures = known_measures(episodes, name)
         stage = Stage(
             folder=folder,
             name=STAGE,
             version=STAGE_VERSION,
             config=config,
-            inputs={"episodes": episodes_id(episodes)},
+            inputs={"episodes": episodes_id(episodes), **({"task": task} if task else {})},
         )
         if not stage.is_complete():
             require_matching(config, episodes, replica)
@@ -94,51 +99,73 @@ def train_world(
                 training.run(save_seconds=save_seconds, on_progress=on_progress)
                 if replica.is_first:
                     _conclude(training, partial, name)
-    return read_config(WorldReport, folder / REPORT) if replica.is_first else None
+    if not replica.is_first:
+        return None
+    (folder / STATE).unlink(missing_ok=True)
+    shutil.rmtree(folder / SNAPSHOTS, ignore_errors=True)
+    return read_config(WorldReport, folder / REPORT)
 
 
 def judge_world(
     world: Path,
     dataset: Path,
     *,
-    weights: Weights = "last",
+    weights: Weights = "best",
     task: str | None = None,
     seed: int = 0,
+    frameskip: int = defaults.FRAMESKIP,
     device: torch.device = CPU,
 ) -> Quality:
     """Judge a stored world model on the held-out episodes of a dataset.
 
-    A public checkpoint does not tell the scale of its actions: it is taken from the dataset.
+    The split is that of the training. A public checkpoint tells neither the scale of its actions,
+    which is taken from the dataset, nor its frameskip.
     """
-    loaded = load_world(world, weights=weights, device=device)
+    loaded = load_world(world, weights=weights, device=device, frameskip=frameskip)
     with open_episodes(dataset) as episodes:
-        measures = known_measures(episodes, task_name(episodes, task))
-        action, pixels = (episodes.columns[name].shape for name in ("action", "pixels"))
-        require_fits(loaded, action_dim=action[0], image_size=pixels[0])
-        split = split_episodes(episodes.num_episodes)
+        measures = known_measures(episodes, known_task(episodes, task))
+        action_dim, image_size = sizes(episodes)
+        require_fits(loaded, action_dim=action_dim, image_size=image_size)
+        require_finite_actions(episodes)
+        split = split_episodes(episodes.num_episodes, _split_config(world))
         scale = loaded.actions or action_scale(episodes, split.train)
         return judge(loaded.model, episodes, measures, split, scale, seed=seed)
 
 
+def known_task(episodes: Episodes, given: str | None) -> str | None:
+    """The dataset's task; one that only the file knows of is fine, one that the user names is not.
+
+    Raises:
+        ValueError: the user names no known task, or another than the file.
+    """
+    return task_name(episodes, None if given is None else get_task(given).name)
+
+
+def _split_config(world: Path) -> SplitConfig:
+    """How the training of a stored model held out episodes; the default for a foreign model."""
+    if not (world / MANIFEST).is_file():
+        return SplitConfig()
+    return from_json(WorldConfig, load_manifest(world, stage=STAGE).config).split
+
+
 def _conclude(training: Training, folder: Path, task: str | None) -> None:
-    """Judge the finished model, draw the pictures, and drop what only resuming needs."""
+    """Judge the finished model and draw the pictures."""
     report = _report(training, folder, task)
     write_json(folder / REPORT, to_json(report))
     save_curves(folder / CURVES, training.history, _title(report))
     _save_latent_picture(training, folder, _title(report))
-    (folder / STATE).unlink()
-    shutil.rmtree(folder / SNAPSHOTS)
 
 
 def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
-    config, model, last = training.config, training.model, training.history[-1]
+    config, last = training.config, training.history[-1]
+    best = load_world(folder, weights="best", device=training.replica.device)
     timed = [row for row in training.history if "loss" in row][-1]
     frames = config.schedule.batch * training.train_windows.frames * training.steps
     return WorldReport(
         world_id=load_world(folder, weights="last").id,
-        best_world_id=load_world(folder, weights="best").id,
+        best_world_id=best.id,
         task=task,
-        parameters=_parameters(model),
+        parameters=_parameters(best.model),
         steps=training.steps,
         seconds=timed["seconds"],
         frames_per_second=frames / timed["seconds"],
@@ -146,7 +173,7 @@ def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
         train_windows=len(training.train_windows),
         held_out_loss=last["held_out_loss"],
         quality=judge(
-            model,
+            best.model,
             training.episodes,
             training.measures,
             training.split,
@@ -158,13 +185,10 @@ def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
 
 def _save_latent_picture(training: Training, folder: Path, title: str) -> None:
     paths = sorted((folder / SNAPSHOTS).glob("*.npy"))
-    rows = training.episodes.window_starts(1, training.split.held_out[:1])
-    save_latent_path(
-        folder / LATENTS,
-        {int(path.stem): np.load(path) for path in paths},
-        training.episodes.rows("pixels", rows),
-        title,
-    )
+    frames = training.episodes.rows("pixels", training.picture_rows())
+    if len(frames) >= MIN_POINTS:  # else there is nothing to draw
+        latents = {int(path.stem): np.load(path) for path in paths}
+        save_latent_path(folder / LATENTS, latents, frames, title)
 
 
 def _parameters(model: LeWM) -> dict[str, int]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from goalward.config import read_json, write_json
-from goalward.data.episodes import Episodes, Index
+from goalward.data.episodes import Episodes, Index, available_memory
 from goalward.data.pixels import normalise
 from goalward.data.splits import split_episodes
 from goalward.seeding import generator
@@ -28,7 +28,7 @@ from goalward.world.judge import encode_rows, quick_probe
 from goalward.world.lewm import LeWM
 from goalward.world.objective import TERMS, Objective, Terms
 from goalward.world.probe import probe_rows
-from goalward.world.replicas import Replica, as_only_replica
+from goalward.world.replicas import Replica, as_only_replica, local_processes
 from goalward.world.sigreg import sample_directions
 from goalward.world.train_config import WorldConfig
 from goalward.world.train_state import make_optimiser, restore_state, save_state
@@ -38,13 +38,16 @@ from goalward.world.windows import (
     batch_numbers,
     prefetched,
     require_finite_actions,
+    sizes,
 )
 
-STATE, HISTORY, SNAPSHOTS = "state.safetensors", "history.json", "snapshots"
+HISTORY = "history.json"
+STATE, SNAPSHOTS = ".state.safetensors", ".snapshots"  # hidden: no payload, dropped at the end
 LOG_EVERY = 20  # steps; losses are shown, noted and checked so often
 SNAPSHOT_SHARES = (0.02, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the steps
 HELD_OUT_BATCHES = 8
 THUMBNAIL_FRAMES = 1_000
+PICTURE_FRAMES = 400
 
 Row = dict[str, float]
 OnProgress = Callable[[int, int, str], None]  # (steps done, frames of this sitting, losses)
@@ -75,7 +78,8 @@ class Training:
         measures: Sequence[Measure],
     ) -> None:
         self.config, self.folder, self.replica, self.measures = config, folder, replica, measures
-        self.episodes = episodes.in_memory(["pixels", "action"])
+        room = available_memory() // 2 // local_processes()
+        self.episodes = episodes.in_memory(["pixels", "action"], room)
         self.split = split_episodes(episodes.num_episodes, config.split)
         self.scale = action_scale(episodes, self.split.train)
         frames = config.model.history + 1
@@ -87,7 +91,9 @@ class Training:
         self.optimiser = make_optimiser(
             self.objective, lr=config.schedule.lr, weight_decay=config.schedule.weight_decay
         )
-        self.done = restore_state(folder / STATE, self.objective, self.optimiser)
+        self.done = restore_state(
+            folder / STATE, self.objective, self.optimiser, is_first=replica.is_first
+        )
         self.history = self._read_history()
 
     @property
@@ -180,7 +186,8 @@ class Training:
         if row["latent_std"] < self.config.min_latent_std:
             raise ValueError(
                 f"the latents collapsed: their standard deviation is {row['latent_std']:.2g} at "
-                f"step {self.done}; raise the regulariser's weight"
+                f"step {self.done}; start anew with a larger objective.regulariser_weight and "
+                f"another --out, or delete {self.folder}"
             )
         self.history.append(row)
         return row
@@ -188,8 +195,8 @@ class Training:
     def _require_finite(self, row: Row) -> None:
         if not np.isfinite(list(row.values())).all():
             raise ValueError(
-                f"the loss is no longer finite at step {self.done} of {self.steps}; lower the "
-                "learning rate (the last saved state is kept)"
+                f"the loss is no longer finite at step {self.done} of {self.steps}; start anew "
+                f"with a lower learning rate and another --out, or delete {self.folder}"
             )
 
     def _snapshot(self, stopwatch: _Stopwatch) -> None:
@@ -223,11 +230,17 @@ class Training:
         names = (f"held_out_{name}" for name in TERMS)
         return dict(zip(names, (sums / number).tolist(), strict=True))
 
+    def picture_rows(self) -> Index:
+        """Rows of the longest held-out episode, evenly thinned: its latents are drawn."""
+        lengths = self.episodes.lengths[self.split.held_out]
+        rows = self.episodes.window_starts(1, self.split.held_out[[np.argmax(lengths)]])
+        chosen = np.linspace(0, len(rows) - 1, min(len(rows), PICTURE_FRAMES))
+        return rows[chosen.round().astype(np.int64)]
+
     def _save_episode_latents(self) -> None:
-        """The latents of the first held-out episode, for the picture of how they take shape."""
-        rows = self.episodes.window_starts(1, self.split.held_out[:1])
+        """One episode's latents now, for the picture of how they take shape."""
         (self.folder / SNAPSHOTS).mkdir(exist_ok=True)
-        latents = encode_rows(self.model, self.episodes, rows).numpy()
+        latents = encode_rows(self.model, self.episodes, self.picture_rows()).numpy()
         np.save(self.folder / SNAPSHOTS / f"{self.done:08d}.npy", latents)
 
     def _save(self) -> None:
@@ -278,32 +291,39 @@ class _Stopwatch:
 
 def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) -> None:
     """Refuse a dataset that the configuration does not fit, before anything is written."""
-    model, columns = config.model, episodes.columns
-    for name in ("pixels", "action"):
-        if name not in columns:
-            raise ValueError(f"{episodes.path}: has no column '{name}', which training needs")
-    size = model.encoder.image_size
-    if columns["pixels"].shape != (size, size, 3):
+    model, schedule = config.model, config.schedule
+    action_dim, size = sizes(episodes)
+    if size != model.encoder.image_size:
         raise ValueError(
-            f"{episodes.path}: frames are {columns['pixels'].shape}, the model takes "
-            f"{(size, size, 3)}; collect with --image-size {size} or choose another preset"
+            f"{episodes.path}: frames have {size} pixels a side, the model takes "
+            f"{model.encoder.image_size}; collect with --image-size {model.encoder.image_size} or "
+            "choose another preset"
         )
-    if columns["action"].shape != (model.action_dim,):
+    if action_dim != model.action_dim:
         raise ValueError(
-            f"{episodes.path}: actions have shape {columns['action'].shape}, the model takes "
-            f"{model.action_dim} numbers"
+            f"{episodes.path}: actions have {action_dim} numbers, the model takes "
+            f"{model.action_dim}; leave model.action_dim out"
         )
     require_finite_actions(episodes)
-    if config.schedule.batch % replica.count:
+    split = split_episodes(episodes.num_episodes, config.split)
+    span = model.history * model.frameskip + 1
+    for side, least in ((split.train, schedule.batch), (split.held_out, 1)):
+        if (found := len(episodes.window_starts(span, side))) < least:
+            name = "training" if side is split.train else "held-out"
+            raise ValueError(
+                f"{episodes.path}: its {len(side)} {name} episodes hold {found} windows of {span} "
+                f"rows, but {least} are needed; collect more or longer episodes"
+            )
+    if schedule.batch % replica.count:
         raise ValueError(
-            f"a batch of {config.schedule.batch} cannot be shared evenly by {replica.count} "
-            "processes; change --batch or their number"
+            f"a batch of {schedule.batch} cannot be shared evenly by {replica.count} processes; "
+            "change it with --set schedule.batch=..., or their number"
         )
 
 
 def _new_objective(config: WorldConfig, replica: Replica) -> Objective:
     """Initial weights from the seed alone, whatever was drawn before."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(config.seed)
         objective = Objective(LeWM(config.model), config.objective).to(replica.device)
     if replica.device.type == "cuda" and replica.count > 1:

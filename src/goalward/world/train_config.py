@@ -38,7 +38,7 @@ class ScheduleConfig:
 
     def lr_at(self, step: int) -> float:
         """The learning rate of step 0, 1, ..."""
-        warmup = max(1.0, self.warmup * self.steps)
+        warmup = max(1, int(self.warmup * self.steps + 1e-9))
         if step < warmup:
             return self.lr * (step + 1) / warmup
         return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (self.steps - warmup)))

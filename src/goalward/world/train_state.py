@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from goalward.world.checkpoint import read_tensors, write_tensors
 from goalward.world.replicas import num_replicas
+from goalward.world.tensors import require_finite
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -28,17 +29,21 @@ def make_optimiser(module: nn.Module, *, lr: float, weight_decay: float) -> torc
 
 
 def save_state(path: Path, module: nn.Module, optimiser: torch.optim.AdamW, step: int) -> None:
-    """Write the state after `step` steps, whole or not at all."""
-    write_tensors(path, _tensors(module, optimiser), {"step": str(step)})
+    """Write the state after `step` steps, whole or not at all; never one that is not finite."""
+    tensors = _tensors(module, optimiser)
+    require_finite(tensors, path)
+    write_tensors(path, tensors, {"step": str(step)})
 
 
-def restore_state(path: Path, module: nn.Module, optimiser: torch.optim.AdamW) -> int:
+def restore_state(
+    path: Path, module: nn.Module, optimiser: torch.optim.AdamW, *, is_first: bool
+) -> int:
     """Fill in the state and return the steps done; 0 where there is no file yet.
 
     Only the first replica reads the file; the others receive what it read.
     """
     step, tensors = 0, _tensors(module, optimiser)
-    if path.exists():
+    if is_first and path.exists():
         saved, facts = read_tensors(path)
         if saved.keys() != tensors.keys():
             raise ValueError(f"{path}: belongs to another training; delete it to start anew")

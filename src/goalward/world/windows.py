@@ -26,6 +26,23 @@ T = TypeVar("T")
 MIN_STD = 1e-6  # an action number that never changes is left unscaled
 
 
+def sizes(episodes: Episodes) -> tuple[int, int]:
+    """The numbers of an action and the pixels a side of a frame.
+
+    Raises:
+        ValueError: A column is missing, or is not what world models take.
+    """
+    for name in ("pixels", "action"):
+        if name not in episodes.columns:
+            raise ValueError(f"{episodes.path}: has no column '{name}', which world models need")
+    action, pixels = episodes.columns["action"].shape, episodes.columns["pixels"].shape
+    if len(action) != 1 or not action[0]:
+        raise ValueError(f"{episodes.path}: an action has shape {action}, expected (numbers,)")
+    if len(pixels) != 3 or pixels[0] != pixels[1] or pixels[2] != 3:
+        raise ValueError(f"{episodes.path}: a frame has shape {pixels}, expected (side, side, 3)")
+    return action[0], pixels[0]
+
+
 class Windows:
     """Windows of the chosen episodes, read by their numbers.
 
@@ -50,8 +67,8 @@ class Windows:
         self._starts = episodes.window_starts((frames - 1) * frameskip + 1, chosen)
         if not len(self._starts):
             raise ValueError(
-                f"{episodes.path}: no episode has the {(frames - 1) * frameskip + 1} rows of a "
-                "window; collect longer episodes"
+                f"{episodes.path}: none of the {len(chosen)} chosen episodes has the "
+                f"{(frames - 1) * frameskip + 1} rows of a window; collect longer episodes"
             )
 
     def __len__(self) -> int:
@@ -73,7 +90,7 @@ class Windows:
 def action_scale(episodes: Episodes, chosen: Index) -> ActionScale:
     """Mean and standard deviation of the actions of the chosen episodes."""
     actions = episodes.read("action", 0, episodes.num_rows)[_rows_of(episodes, chosen)]
-    known = actions[~np.isnan(actions).any(axis=1)].astype(np.float64)
+    known = actions[np.isfinite(actions).all(axis=1)].astype(np.float64)
     if not len(known):
         raise ValueError(f"{episodes.path}: its chosen episodes hold no actions")
     std = known.std(axis=0)
@@ -129,7 +146,8 @@ def _scaled_actions(episodes: Episodes, scale: ActionScale) -> Array:
             "numbers; use the dataset that belongs to these weights"
         )
     scaled = (actions - np.array(scale.mean)) / np.array(scale.std)
-    return np.nan_to_num(scaled).astype(np.float32)
+    scaled[episodes.offsets + episodes.lengths - 1] = 0.0  # has no action, and none is used
+    return scaled.astype(np.float32)
 
 
 def _rows_of(episodes: Episodes, chosen: Index) -> Index:
