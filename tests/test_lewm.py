@@ -141,12 +141,30 @@ def test_the_paper_preset_is_the_public_configuration(dots: Path) -> None:
     with open_episodes(dots) as episodes:
         config = world_config("paper", episodes, task=None)
         windows = len(episodes.window_starts(16)) // 12 * 11  # one of the twelve is held out
-    assert config.model == LeWMConfig(action_dim=2)
+    assert to_json(config.model) == {
+        "action_dim": 2,
+        "encoder": {
+            "kind": "vit",
+            "image_size": 224,
+            "patch_size": 14,
+            "dim": 192,
+            "depth": 12,
+            "heads": 3,
+        },
+        "frameskip": 5,
+        "history": 3,
+        "latent_dim": 192,
+        "projector_dim": 2048,
+        "predictor": {"depth": 6, "heads": 16, "dim_head": 64, "mlp_dim": 2048, "dropout": 0.1},
+    }
     assert (config.schedule.batch, config.schedule.lr) == (128, 5e-5)
     assert config.schedule.weight_decay == 1e-3
     assert config.schedule.steps == 10 * (windows // 128)
-    assert config.objective == ObjectiveConfig()
-    assert (config.objective.regulariser_weight, config.objective.projections) == (0.09, 1024)
+    assert (config.schedule.warmup, config.schedule.clip) == (0.01, 1.0)
+    objective = config.objective
+    assert objective.regulariser == "sigreg" and objective.regulariser_weight == 0.09
+    assert (objective.projections, objective.knots) == (1024, 17)
+    assert objective.inverse_weight == 0.0 == objective.thumbnail_weight
     assert not config.uses_bfloat16(torch.device("cpu"))
     assert config.uses_bfloat16(torch.device("cuda"))
 

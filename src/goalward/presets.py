@@ -1,7 +1,7 @@
 """The named configurations: `paper`, `cpu-long`, `cpu` and `smoke`.
 
-`paper` is the public LeWM configuration to the letter. The CPU presets were searched for on two
-cores; what was tried is in docs/decisions.md.
+`paper` has the public LeWM configuration's figures. The CPU presets were searched for on two
+cores; what was tried, and where `paper` differs from the public code, is in docs/decisions.md.
 """
 
 from __future__ import annotations
