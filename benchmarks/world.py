@@ -5,6 +5,7 @@ Stages are found again under the run folder, so that an interrupted measurement 
 
 from __future__ import annotations
 
+import platform
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ def measure(task: str, preset: PresetName, runs: Path) -> None:
         "collect_seconds": collected.seconds,
         "stage_seconds": trained.seconds,
         "git_revision": trained.git_revision,
-        "machine": trained.machine,
+        "machine": f"{platform.machine()}, {usable_cpus()} CPUs, {_gpu()}",
         "torch": trained.versions["torch"],
         "report": to_json(report),
         "pixel_floor": [to_json(score) for score in floor],
@@ -118,6 +119,10 @@ def pixel_floor(
 
     rng_torch = torch.Generator().manual_seed(0)
     return mlp_probe(measures, data(rows[0]), data(rows[1]), rng_torch)
+
+
+def _gpu() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
 
 
 if __name__ == "__main__":

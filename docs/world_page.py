@@ -69,7 +69,7 @@ def _section(preset: str, results: list[dict[str, Any]]) -> Iterator[str]:
     yield ""
     for result in results:
         name = f"world-{preset}-{result['task']}"
-        yield f"- {result['task']}: [curves](pictures/{name}-curves.png), "
+        yield f"- {result['task']}: [curves](pictures/{name}-curves.png),"
         yield f"  [latents of one episode over training](pictures/{name}-latents.png)"
     yield f"\n{_provenance(results)}\n"
 
@@ -105,6 +105,7 @@ def _provenance(results: list[dict[str, Any]]) -> str:
     torches = sorted({result["torch"] for result in results})
     revisions = sorted({str(result["git_revision"])[:7] for result in results})
     return (
-        f"Machine: {'; '.join(machines)}, no GPU; torch {', '.join(torches)}; revision "
-        f"{', '.join(revisions)}. Training times include judging and pictures."
+        f"Machine: {'; '.join(machines)}; torch {', '.join(torches)}; revision\n"
+        f"{', '.join(revisions)}. Training times include judging and pictures; other work shared "
+        "the\nmachine now and then."
     )
