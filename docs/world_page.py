@@ -32,7 +32,8 @@ over a measure's components), beside the median error; Push-T's are in pixels of
 224. A network probe (two layers of 512) reads the state from frozen latents; it is fitted on the
 training episodes. *Pixels* is the same probe on the frames' first 192 principal components: what
 no learning at all would give. Prediction errors are mean squares relative to those of copying the
-last latent; a model step is 5 environment steps.
+last latent; a model step is 5 environment steps. *data* is the share of the training spent waiting
+for it.
 """
 
 
@@ -62,8 +63,11 @@ def _section(preset: str, results: list[dict[str, Any]]) -> Iterator[str]:
     for result in results:
         yield from _probe_rows(preset, result)
     yield ""
-    yield "| task | 1 step / copy | 5 steps / copy | episodes | steps | collect | train | all |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    header = (
+        "task | 1 step / copy | 5 steps / copy | episodes | steps | data | collect | train | all"
+    )
+    yield f"| {header} |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for result in results:
         yield _training_row(result)
     yield ""
@@ -96,7 +100,8 @@ def _training_row(result: dict[str, Any]) -> str:
     collect, train = result["collect_seconds"] / 60, result["stage_seconds"] / 60
     return (
         f"| {result['task']} | {shown[0]} | {shown[1]} | {result['episodes']:,} | "
-        f"{report['steps']:,} | {collect:.1f} min | {train:.1f} min | {collect + train:.1f} min |"
+        f"{report['steps']:,} | {100 * report['data_share']:.1f}% | {collect:.1f} min | "
+        f"{train:.1f} min | {collect + train:.1f} min |"
     )
 
 

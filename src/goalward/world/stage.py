@@ -23,7 +23,7 @@ from goalward.world.figures import save_curves, save_latent_path
 from goalward.world.judge import Quality, judge, known_measures
 from goalward.world.lewm import LeWM, num_parameters
 from goalward.world.replicas import joined_replicas
-from goalward.world.train import SNAPSHOTS, STATE, OnProgress, Training, require_matching
+from goalward.world.train import SNAPSHOTS, STATE, OnProgress, Row, Training, require_matching
 from goalward.world.train_config import WorldConfig
 from goalward.world.tsne import MIN_POINTS
 from goalward.world.windows import action_scale, require_finite_actions, sizes
@@ -58,7 +58,7 @@ def train_world(
     *,
     device: torch.device = CPU,
     task: str | None = None,
-    save_seconds: float = 60.0,
+    save_seconds: float = defaults.SAVE_SECONDS,
     on_progress: OnProgress | None = None,
 ) -> WorldReport | None:
     """Train a world model into the stage folder `folder`, or find it complete there.
@@ -157,7 +157,7 @@ def _conclude(training: Training, folder: Path, task: str | None) -> None:
 
 
 def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
-    config, last = training.config, training.history[-1]
+    config = training.config
     best = load_world(folder, weights="best", device=training.replica.device)
     timed = [row for row in training.history if "loss" in row][-1]
     frames = config.schedule.batch * training.train_windows.frames * training.steps
@@ -171,7 +171,7 @@ def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
         frames_per_second=frames / timed["seconds"],
         data_share=timed["data_seconds"] / timed["seconds"],
         train_windows=len(training.train_windows),
-        held_out_loss=last["held_out_loss"],
+        held_out_loss=min(row["held_out_loss"] for row in training.history if _is_judged(row)),
         quality=judge(
             best.model,
             training.episodes,
@@ -189,6 +189,10 @@ def _save_latent_picture(training: Training, folder: Path, title: str) -> None:
     if len(frames) >= MIN_POINTS:  # else there is nothing to draw
         latents = {int(path.stem): np.load(path) for path in paths}
         save_latent_path(folder / LATENTS, latents, frames, title)
+
+
+def _is_judged(row: Row) -> bool:
+    return "held_out_loss" in row
 
 
 def _parameters(model: LeWM) -> dict[str, int]:
