@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from goalward.data.collect import CollectConfig, collect
 from goalward.tasks import TASKS
 from goalward.tasks.spec import SceneConfig, Simulator
+
+torch.set_num_threads(1)  # tiny tensors: two threads mostly wait for each other
 
 EPISODES = {"two-room": 8, "push-t": 6, "cube": 6, "reacher": 6}
 

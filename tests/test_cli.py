@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from goalward import cli
+from goalward.commands.machine import Tasks
 from goalward.tasks import TASKS, gl
 
 Dataset = Callable[[str], Path]
@@ -260,9 +261,9 @@ def test_errors_are_described_with_a_remedy(error: ValueError | OSError, line: s
 
 
 def test_ctrl_c_is_not_an_accident(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(self: cli.Tasks) -> int:
+    def interrupt(self: Tasks) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.Tasks, "run", interrupt)
+    monkeypatch.setattr(Tasks, "run", interrupt)
     assert cli.main(["tasks"]) == 130
     assert "the same command goes on where it stopped" in capsys.readouterr().err

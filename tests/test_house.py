@@ -19,6 +19,7 @@ LAYERS = (
     {
         "types",
         "files",
+        "drawing",
         "defaults",
         "seeding",
         "config",
@@ -37,7 +38,7 @@ LAYERS = (
     {"presets"},
     {"experiments"},
     {"report", "runtime", "doctor"},
-    {"cli"},
+    {"commands", "cli"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 SIMULATORS = {"stable_worldmodel", "mujoco", "pymunk", "pygame", "ogbench", "dm_control", "cv2"}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from goalward import drawing
+from goalward.controllers import figures as controller_figures
+from goalward.drawing import smooth
 from goalward.types import Array
 from goalward.world import figures
 from goalward.world.figures import save_curves, save_latent_path
+from picture_helpers import pixels, titles
 
 Row = dict[str, float]
 
@@ -40,18 +44,8 @@ def drawn_fixture(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that would have been saved, with the first two latents instead of t-SNE."""
     drawn: list[Any] = []
     monkeypatch.setattr(figures, "tsne", lambda latents: latents[:, :2])
-    monkeypatch.setattr(figures, "_save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: drawn.append(figure))
     return drawn
-
-
-def titles(figure: Any) -> list[str]:
-    return [axes.get_title(loc="left") for axes in figure.axes]
-
-
-def pixels(path: Path) -> Array:
-    with Image.open(path) as image:
-        assert image.format == "PNG"
-        return np.asarray(image.convert("RGB"))
 
 
 def test_curves_are_a_png_of_plausible_size(tmp_path: Path) -> None:
@@ -93,9 +87,9 @@ def test_the_scale_is_logarithmic_only_where_all_values_are_positive(drawn: list
 
 
 def test_smoothing_keeps_a_constant_and_quietens_noise() -> None:
-    np.testing.assert_allclose(figures._smooth(np.full(500, 3.0)), 3.0)
+    np.testing.assert_allclose(smooth(np.full(500, 3.0)), 3.0)
     noise = np.random.default_rng(0).normal(size=4000)
-    assert figures._smooth(noise).std() < noise.std() / 5
+    assert smooth(noise).std() < noise.std() / 5
 
 
 @pytest.mark.parametrize(
@@ -184,8 +178,9 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_matplotlib_is_imported_only_to_draw_and_pyplot_never() -> None:
-    tree = ast.parse(Path(figures.__file__).read_text())
+@pytest.mark.parametrize("module", [drawing, figures, controller_figures], ids=lambda m: m.__name__)
+def test_matplotlib_is_imported_only_to_draw_and_pyplot_never(module: ModuleType) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text())
     at_once = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert not any("matplotlib" in ast.unparse(node) for node in at_once)
     every = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

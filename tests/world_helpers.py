@@ -35,11 +35,11 @@ def dot_episode(seed: int) -> dict[str, Array]:
     return {"pixels": pixels, "action": action, "state": place * 224 / SIDE}
 
 
-def write_dots(folder: Path, *, states: bool = False) -> Path:
+def write_dots(folder: Path, *, states: bool = False, episodes: int = EPISODES) -> Path:
     """An episode file of dots; without states there is nothing to probe, which is quicker."""
     parts = folder / "parts"
     parts.mkdir(parents=True)
-    paths = [parts / f"{number}.h5" for number in range(EPISODES)]
+    paths = [parts / f"{number}.h5" for number in range(episodes)]
     for number, path in enumerate(paths):
         columns = dot_episode(number)
         if not states:

@@ -110,25 +110,33 @@ def content_id(data: Any) -> str:
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Parses a JSON file, refusing what `json` lets pass: repeated keys, NaN and infinities."""
-    raw = Path(path).read_bytes()
+    return _parse(Path(path).read_bytes(), path)
+
+
+def read_config(cls: type[T], path: str | os.PathLike[str]) -> T:
+    """Reads a config written by `write_json(path, to_json(config))`; messages name the file."""
+    return parse_config(cls, Path(path).read_bytes(), path)
+
+
+def parse_config(cls: type[T], text: bytes, source: str | os.PathLike[str]) -> T:
+    """Reads a config from JSON text that was found in the file `source`."""
+    data = _parse(text, source)
+    try:
+        return from_json(cls, data)
+    except ValueError as error:
+        raise ValueError(one_line(f"{os.fspath(source)}: {error}")) from error
+
+
+def _parse(text: bytes, source: str | os.PathLike[str]) -> Any:
     try:
         return json.loads(
-            raw.decode(),
+            text.decode(),
             object_pairs_hook=_unique_keys,
             parse_constant=_finite,
             parse_float=_finite,
         )
     except (ValueError, RecursionError) as error:
-        raise ValueError(one_line(f"{os.fspath(path)}: not valid JSON: {error}")) from error
-
-
-def read_config(cls: type[T], path: str | os.PathLike[str]) -> T:
-    """Reads a config written by `write_json(path, to_json(config))`; messages name the file."""
-    data = read_json(path)
-    try:
-        return from_json(cls, data)
-    except ValueError as error:
-        raise ValueError(one_line(f"{os.fspath(path)}: {error}")) from error
+        raise ValueError(one_line(f"{os.fspath(source)}: not valid JSON: {error}")) from error
 
 
 def write_json(path: str | os.PathLike[str], data: Any) -> None:

@@ -13,6 +13,8 @@ PAIRS = 200  # start and goal pairs, the paper's larger protocol
 SEED = 0
 SAVE_SECONDS = 60.0  # between the states that a killed training goes on from
 FRAMESKIP = 5  # environment steps a step of the world model, as in the benchmark
+EMBED_BATCH = 256  # frames a call of the encoder, as in the paper
+MAX_HORIZON = 50  # steps to the farthest goal of a training, as in the paper
 
 # The presets, and what they collect.
 PresetName = Literal["paper", "cpu-long", "cpu", "smoke"]
@@ -23,3 +25,6 @@ PRESET_EPISODES = {
     "smoke": {"two-room": 10, "push-t": 10, "cube": 10, "reacher": 10},
 }
 PRESET_IMAGE_SIZE = {"paper": 224, "cpu-long": 64, "cpu": 64, "smoke": 64}
+
+# The inverse dynamics models.
+ModelKind = Literal["gc-idm", "pairwise"]

@@ -29,6 +29,17 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def choose_devices(name: str) -> tuple[torch.device, ...]:
+    """As `choose_device`, for work that can be shared: `auto` and `cuda` take every GPU there is.
+
+    Raises:
+        ValueError: torch does not know the device, or this machine does not have it.
+    """
+    found = tuple(torch.device("cuda", k) for k in range(torch.cuda.device_count()))
+    every = name in ("auto", "cuda") and "LOCAL_RANK" not in os.environ
+    return found if every and found else (choose_device(name),)
+
+
 def use_threads(number: int | None) -> None:
     """Compute with so many CPU threads; None leaves torch's own choice."""
     if number is None:

@@ -6,11 +6,18 @@ cores; what was tried, and where `paper` differs from the public code, is in doc
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
+from goalward.controllers.gc_idm import GCIDMConfig
+from goalward.controllers.horizon import HorizonConfig
+from goalward.controllers.pairwise import PairwiseConfig
+from goalward.controllers.time_to_go import TimeToGoConfig
+from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.data.episodes import Episodes
 from goalward.data.splits import SplitConfig, split_episodes
-from goalward.defaults import PresetName
+from goalward.defaults import ModelKind, PresetName
+from goalward.embed import Latents
 from goalward.world.encoders import ConvConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.objective import ObjectiveConfig
@@ -26,6 +33,7 @@ STEPS: dict[str, dict[str, int]] = {
 OWN_TASK_STEPS = {"cpu": 3_600, "cpu-long": 32_000}
 PAPER_EPOCHS = 10
 PAPER_BATCH = 128
+IDM_EPOCHS = 50
 
 
 def world_config(
@@ -81,3 +89,34 @@ def _paper(episodes: Episodes, action_dim: int, seed: int) -> WorldConfig:
     steps = max(1, PAPER_EPOCHS * (windows // PAPER_BATCH))
     schedule = ScheduleConfig(steps=steps, batch=PAPER_BATCH)
     return WorldConfig(model=model, schedule=schedule, split=split, seed=seed)
+
+
+def controller_config(
+    name: PresetName, latents: Latents, *, kind: ModelKind = "gc-idm", seed: int = 0
+) -> ControllerConfig:
+    """A preset's configuration of an inverse dynamics model for embedded episodes."""
+    latent_dim, action_dim = latents.z.shape[1], latents.actions.shape[1]
+    network: GCIDMConfig | PairwiseConfig = GCIDMConfig(
+        latent_dim=latent_dim, action_dim=action_dim
+    )
+    if kind == "pairwise":
+        network = PairwiseConfig(latent_dim=latent_dim, action_dim=action_dim)
+    with_time_to_go = kind == "gc-idm" and name != "paper"
+    config = ControllerConfig(
+        network=network,
+        schedule=IDMSchedule(steps=_idm_steps(latents)),
+        standardise=name != "paper",
+        time_to_go=TimeToGoConfig() if with_time_to_go else None,
+        horizon=HorizonConfig(mode="time-to-go" if with_time_to_go else "budget"),
+        seed=seed,
+    )
+    if name != "smoke":
+        return config
+    schedule = IDMSchedule(steps=60, batch=256, validations=4, validation_examples=2_048)
+    return replace(config, network=replace(network, hidden_dim=32), schedule=schedule)
+
+
+def _idm_steps(latents: Latents) -> int:
+    """Steps that take as many examples as the paper's epochs have."""
+    rows = int((latents.lengths[latents.split.train] - 1).sum())
+    return max(1, IDM_EPOCHS * rows // IDMSchedule(steps=1).batch)

@@ -33,10 +33,24 @@ class SplitConfig:
 
 @dataclass(frozen=True)
 class Split:
-    """Sorted episode indices, int64; the two parts are disjoint and cover all episodes."""
+    """Sorted episode indices, int64; the two parts are disjoint and cover all episodes.
+
+    Held-out episodes serve in turn as `validation`, by which weights and settings are chosen, and
+    as `test`, from which results are reported: a choice never sees what it will be judged by.
+    """
 
     train: npt.NDArray[np.int64]
     held_out: npt.NDArray[np.int64]
+
+    @property
+    def validation(self) -> npt.NDArray[np.int64]:
+        """Every second held-out episode, from the first on; they grow with the file."""
+        return self.held_out[0::2]
+
+    @property
+    def test(self) -> npt.NDArray[np.int64]:
+        """The other held-out episodes."""
+        return self.held_out[1::2]
 
 
 _DEFAULT = SplitConfig()

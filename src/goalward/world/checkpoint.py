@@ -71,7 +71,7 @@ class World:
 
     model: LeWM  # in evaluation mode
     actions: ActionScale | None  # None in public checkpoints, which do not tell it
-    id: str  # changes with the architecture, the scale and any weight, not with the file format
+    id: str  # see `world_id`; not that of a file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,9 +138,14 @@ def load_world(
             f"{folder}: no world model here (neither {MODEL} nor a public config.json with "
             "weights.pt); give the folder of a trained or downloaded one"
         )
-    about = {"model": to_json(model.config), "actions": actions and to_json(actions)}
-    identity = tensors_id(about, model.state_dict())
+    identity = world_id(model, actions)
     return World(model=model.to(device).eval(), actions=actions, id=identity)
+
+
+def world_id(model: LeWM, actions: ActionScale | None) -> str:
+    """What a model is known by: changes with the architecture, the scale and any weight."""
+    about = {"model": to_json(model.config), "actions": actions and to_json(actions)}
+    return tensors_id(about, model.state_dict())
 
 
 def require_fits(world: World, *, action_dim: int, image_size: int) -> None:

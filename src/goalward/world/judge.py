@@ -21,6 +21,7 @@ from goalward.seeding import generator
 from goalward.tasks import TASKS
 from goalward.tasks.spec import Measure
 from goalward.world.checkpoint import ActionScale
+from goalward.world.frame_encoder import FrameEncoder
 from goalward.world.lewm import LeWM
 from goalward.world.probe import ProbeData, ProbeScore, linear_probe, mlp_probe, probe_rows
 from goalward.world.windows import Windows
@@ -90,15 +91,11 @@ def known_measures(episodes: Episodes, task: str | None) -> tuple[Measure, ...]:
 
 def encode_rows(model: LeWM, episodes: Episodes, rows: Index) -> Tensor:
     """Latents of the frames at `rows`, on the CPU: (N, D). The model is put in evaluation mode."""
-    model.eval()
-    device = next(model.parameters()).device
-    parts: list[Tensor] = []
-    with torch.inference_mode():
-        for at in range(0, len(rows), ENCODE_BATCH):
-            frames = episodes.rows("pixels", rows[at : at + ENCODE_BATCH])
-            pixels = normalise(torch.from_numpy(frames).to(device), model.config.encoder.image_size)
-            parts.append(model.encode(pixels).float().cpu())
-    return torch.cat(parts)
+    encode = FrameEncoder(model)
+    batches = (rows[at : at + ENCODE_BATCH] for at in range(0, len(rows), ENCODE_BATCH))
+    return torch.cat(
+        [encode(torch.from_numpy(episodes.rows("pixels", batch))).cpu() for batch in batches]
+    )
 
 
 def prediction_errors(model: LeWM, windows: Windows, *, seed: int) -> tuple[PredictionError, ...]:

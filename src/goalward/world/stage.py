@@ -127,7 +127,7 @@ def judge_world(
         action_dim, image_size = sizes(episodes)
         require_fits(loaded, action_dim=action_dim, image_size=image_size)
         require_finite_actions(episodes)
-        split = split_episodes(episodes.num_episodes, _split_config(world))
+        split = split_episodes(episodes.num_episodes, training_split(world))
         scale = loaded.actions or action_scale(episodes, split.train)
         return judge(loaded.model, episodes, measures, split, scale, seed=seed)
 
@@ -141,7 +141,7 @@ def known_task(episodes: Episodes, given: str | None) -> str | None:
     return task_name(episodes, None if given is None else get_task(given).name)
 
 
-def _split_config(world: Path) -> SplitConfig:
+def training_split(world: Path) -> SplitConfig:
     """How the training of a stored model held out episodes; the default for a foreign model."""
     if not (world / MANIFEST).is_file():
         return SplitConfig()

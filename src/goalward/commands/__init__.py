@@ -1,0 +1,1 @@
+"""The commands, a group a module: the fields of a dataclass are the flags of a command."""

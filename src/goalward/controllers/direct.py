@@ -1,0 +1,116 @@
+"""GC-IDM in control: frames in, actions out, one forward pass a step.
+
+Shapes: B environments, D latent numbers, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from goalward.controllers.environments import Environments
+from goalward.controllers.file import InverseModel, load_inverse_model
+from goalward.controllers.gc_idm import GCIDM
+from goalward.controllers.horizon import HorizonConfig
+from goalward.controllers.time_to_go import quantile_steps
+from goalward.types import Array
+from goalward.world.checkpoint import Weights
+from goalward.world.frame_encoder import FrameEncoder
+
+
+class DirectController:
+    """A `Controller` that asks the network for every action (Algorithm 1).
+
+    Args:
+        model: A goal-conditioned model, on the device to compute on.
+        horizon: What the network is told of the steps left (default: as the file says).
+
+    Raises:
+        ValueError: the model is pairwise, or lacks the time-to-go head that `horizon` needs.
+    """
+
+    def __init__(self, model: InverseModel, horizon: HorizonConfig | None = None) -> None:
+        self.card = model.card
+        self.horizon = model.card.horizon if horizon is None else horizon
+        if not isinstance(model.network, GCIDM):
+            raise ValueError(
+                "a pairwise model tells the action between two frames, not the way to a goal; "
+                "train one with --kind gc-idm"
+            )
+        if self.horizon.mode == "time-to-go" and model.time_to_go is None:
+            raise ValueError(
+                "this controller has no time-to-go head; choose the horizon budget or fixed, or "
+                "train one with it"
+            )
+        self._network, self._time_to_go = model.network, model.time_to_go
+        self._encode = FrameEncoder(model.world)
+        self._device = next(model.network.parameters()).device
+        bounds = (model.card.action_low, model.card.action_high)
+        self._low_A, self._high_A = (np.asarray(edge, dtype=np.float32) for edge in bounds)
+        self._environments = Environments()
+        self._goals_BD = torch.empty(0, self.card.network.latent_dim, device=self._device)
+
+    @property
+    def world_id(self) -> str:
+        """Of the encoder that frames go through."""
+        return self.card.world_id
+
+    def reset(
+        self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
+    ) -> None:
+        """Take new goals; see `Controller.reset`. Each is encoded once, here."""
+        frames, where = self._environments.reset(goals, budget, environments)
+        z_goal = self._encode(torch.from_numpy(frames))
+        if environments is None:
+            self._goals_BD = z_goal
+        else:
+            self._goals_BD = self._goals_BD.clone()
+            self._goals_BD[torch.from_numpy(where).to(self._device)] = z_goal
+
+    def act(self, frames: Array, steps_left: npt.ArrayLike | None = None) -> Array:
+        """The next action of every environment; see `Controller.act`."""
+        batch, steps_B = self._environments.observe(frames, steps_left)
+        with torch.inference_mode():
+            z_BD = self._encode(torch.from_numpy(batch))
+            actions_BA = self.act_on_latents(z_BD, torch.from_numpy(steps_B).to(self._device))
+        actions = np.clip(actions_BA.cpu().numpy(), self._low_A, self._high_A)
+        return actions[0] if self._environments.single else actions
+
+    def act_on_latents(self, z_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+        """Actions (B, A) before clipping, for latents of this controller's own encoder."""
+        horizon_B = self._horizon(z_BD, steps_left_B)
+        return self._network(z_BD, self._goals_BD, horizon_B)
+
+    def _horizon(self, z_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+        if self.horizon.mode == "budget":
+            return steps_left_B
+        if self.horizon.mode == "fixed":
+            return steps_left_B.clamp(max=self.horizon.steps)
+        assert self._time_to_go is not None
+        needed_B = quantile_steps(self._time_to_go(z_BD, self._goals_BD), self.horizon.level)
+        return torch.minimum(steps_left_B, needed_B)
+
+
+def load_controller(
+    path: str | Path,
+    *,
+    weights: Weights = "best",
+    horizon: HorizonConfig | None = None,
+    device: str | torch.device = "cpu",
+) -> DirectController:
+    """Load a controller from the file, or the training's folder, that `goalward train` wrote.
+
+    Args:
+        path: The file; it is all that is needed. Or the folder.
+        weights: Which of the folder's files.
+        horizon: What the network is told of the steps left (default: as trained).
+        device: Where to compute: cpu, cuda or mps.
+
+    Raises:
+        ValueError: one line about what is wrong and what to do.
+    """
+    return DirectController(load_inverse_model(path, weights=weights, device=device), horizon)

@@ -1,0 +1,114 @@
+"""The environments that a controller acts in: frames, goals and budgets, checked.
+
+Shapes: B environments, M of them that begin anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from goalward.data.episodes import Index
+from goalward.types import Array
+
+
+class Environments:
+    """Counts the steps left in each environment, and refuses what cannot be meant.
+
+    Attributes:
+        single: Whether there is one environment, given without a batch axis.
+    """
+
+    def __init__(self) -> None:
+        self.single = False
+        self._steps_left_B: Index | None = None
+
+    def reset(
+        self, goals: Array, budget: npt.ArrayLike, environments: npt.ArrayLike | None
+    ) -> tuple[Array, Index]:
+        """Goals as a batch (M, height, width, 3), and the environments (M,) that they are for."""
+        frames, single = as_batch(goals, "goals")
+        budget_M = whole_numbers(budget, len(frames), "budget")
+        if environments is None:
+            self.single, self._steps_left_B = single, budget_M
+            return frames, np.arange(len(frames))
+        if self._steps_left_B is None:
+            raise ValueError("there are no environments yet; reset all of them first")
+        where_M = _indices(environments, len(frames), len(self._steps_left_B))
+        self._steps_left_B = self._steps_left_B.copy()
+        self._steps_left_B[where_M] = budget_M
+        return frames, where_M
+
+    def observe(self, frames: Array, steps_left: npt.ArrayLike | None) -> tuple[Array, Index]:
+        """Frames as a batch (B, height, width, 3) and the steps left (B,); counts one step."""
+        if self._steps_left_B is None:
+            raise ValueError("there is no goal yet; call reset(goals, budget) before act(frames)")
+        batch, single = as_batch(frames, "frames")
+        number = len(self._steps_left_B)
+        if len(batch) != number or single != self.single:
+            expected = "one frame without a batch axis" if self.single else f"{number} frames"
+            raise ValueError(
+                f"expected {expected}, as many as there are goals, got shape {np.shape(frames)}"
+            )
+        steps_B = self._steps_left_B
+        if steps_left is not None:
+            steps_B = whole_numbers(steps_left, number, "steps_left")
+        # A budget that is spent counts as one last step: whoever goes on has a reason to.
+        self._steps_left_B = steps_B - 1
+        return batch, np.maximum(steps_B, 1)
+
+
+def as_batch(frames: Array, name: str) -> tuple[Array, bool]:
+    """uint8 frames with a batch axis, and whether it had to be added.
+
+    Raises:
+        ValueError: they are no uint8 frames.
+    """
+    if frames is None:
+        raise ValueError(f"{name} are missing; give uint8 frames of shape (B, height, width, 3)")
+    array = np.asarray(frames)
+    single = array.ndim == 3
+    batch = array[None] if single else array
+    if array.dtype != np.uint8 or batch.ndim != 4 or batch.shape[-1] != 3 or not batch.size:
+        hint = ""
+        if array.dtype.kind == "f":
+            hint = ", with NaN" if np.isnan(array).any() else "; scale them to 0 .. 255 first"
+        raise ValueError(
+            f"{name} must be uint8 of shape (B, height, width, 3) or (height, width, 3), got "
+            f"{array.dtype} of shape {array.shape}{hint}"
+        )
+    return np.ascontiguousarray(batch), single
+
+
+def whole_numbers(values: npt.ArrayLike, number: int, name: str) -> Index:
+    """Whole numbers of at least 1, one for each environment.
+
+    Raises:
+        ValueError: they are too few, too many, too small or no whole numbers.
+    """
+    array = np.asarray(values)
+    whole = array.dtype.kind in "iu" or (
+        array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.round(array))).all())
+    )
+    if not whole or array.shape not in ((), (number,)):
+        raise ValueError(
+            f"{name} must be one whole number or {number} of them, got {_shown(array)}"
+        )
+    if (array < 1).any():
+        raise ValueError(f"{name} must be at least 1, got {array.min()}")
+    return np.broadcast_to(array, (number,)).astype(np.int64)
+
+
+def _indices(environments: npt.ArrayLike, number: int, limit: int) -> Index:
+    array = np.asarray(environments)
+    fits = array.shape == (number,) and array.dtype.kind in "iu"
+    if not fits or (array < 0).any() or (array >= limit).any():
+        raise ValueError(
+            f"environments must be {number} numbers in 0 .. {limit - 1}, one for each goal, got "
+            f"{_shown(array)}"
+        )
+    return array.astype(np.int64)
+
+
+def _shown(array: Array) -> str:
+    return str(array.tolist()) if array.size <= 4 else f"{array.dtype} of shape {array.shape}"

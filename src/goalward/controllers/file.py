@@ -1,0 +1,147 @@
+"""Inverse dynamics models on the disk: one safetensors file with everything that acting needs.
+
+The file holds the world model, the network, the time-to-go head if there is one, and a card in its
+header that describes them. It needs neither the dataset nor the training's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from goalward.config import canonical, parse_config, to_json
+from goalward.controllers.gc_idm import GCIDM, GCIDMConfig
+from goalward.controllers.horizon import HorizonConfig
+from goalward.controllers.pairwise import PairwiseConfig, PairwiseIDM
+from goalward.controllers.time_to_go import TimeToGo, TimeToGoConfig
+from goalward.world.checkpoint import (
+    ActionScale,
+    Weights,
+    World,
+    read_tensors,
+    world_id,
+    write_tensors,
+)
+from goalward.world.lewm import LeWM, LeWMConfig
+from goalward.world.tensors import fill, require_finite
+
+CARD = "card"
+PARTS = ("world", "network", "time_to_go")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IDMCard:
+    """What a file is, and what it was made from."""
+
+    format: Literal["goalward-controller"] = "goalward-controller"
+    version: Literal[1] = 1
+    task: str | None
+    world_id: str
+    world: LeWMConfig
+    action_scale: ActionScale | None  # of the world model
+    network: GCIDMConfig | PairwiseConfig
+    time_to_go: TimeToGoConfig | None
+    horizon: HorizonConfig
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    latents_id: str  # of the embedding that it was trained on
+
+    def __post_init__(self) -> None:
+        size = self.network.action_dim
+        if len(self.action_low) != size or len(self.action_high) != size:
+            raise ValueError(f"action_low and action_high must have {size} numbers each")
+        if self.network.latent_dim != self.world.latent_dim:
+            raise ValueError(
+                f"network.latent_dim is {self.network.latent_dim}, the world model's latents have "
+                f"{self.world.latent_dim} numbers"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseModel:
+    """A trained inverse dynamics model, with the world model that it belongs to."""
+
+    card: IDMCard
+    world: LeWM
+    network: GCIDM | PairwiseIDM
+    time_to_go: TimeToGo | None
+
+
+def save_inverse_model(path: Path, model: InverseModel) -> None:
+    """Write the file, in place of an earlier one; it appears whole or not at all.
+
+    Raises:
+        ValueError: a weight is not finite.
+    """
+    tensors = {
+        f"{part}.{name}": tensor
+        for part, module in _modules(model).items()
+        for name, tensor in module.state_dict().items()
+    }
+    require_finite(tensors, path)
+    write_tensors(path, tensors, {CARD: canonical(to_json(model.card))})
+
+
+def load_inverse_model(
+    path: str | Path, *, weights: Weights = "best", device: str | torch.device = "cpu"
+) -> InverseModel:
+    """Read a file that `save_inverse_model` wrote, or the named one of a training's folder.
+
+    Raises:
+        ValueError: one line about what is wrong and what to do.
+    """
+    path = _locate(Path(path), weights)
+    tensors, facts = read_tensors(path)
+    if CARD not in facts:
+        raise ValueError(f"{path}: not a controller file; give one that `goalward train` wrote")
+    card = parse_config(IDMCard, facts[CARD].encode(), path)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
+        model = new_inverse_model(card)
+    for part, module in _modules(model).items():
+        fill(module.state_dict(), _under(part, tensors), path)
+    if unknown := [name for name in tensors if name.split(".")[0] not in _modules(model)]:
+        raise ValueError(f"{path}: tensor {unknown[0]} is not part of this configuration")
+    found = world_id(model.world, card.action_scale)
+    if found != card.world_id:
+        raise ValueError(
+            f"{path}: its encoder is {found}, but it was trained on latents of {card.world_id}; "
+            "restore the file or train anew"
+        )
+    for module in _modules(model).values():
+        module.to(device).eval()
+    return model
+
+
+def new_inverse_model(card: IDMCard, world: World | None = None) -> InverseModel:
+    """Initial weights from torch's generator, with a world model that is there already or not."""
+    network, head = card.network.build(), None
+    if card.time_to_go is not None:
+        head = TimeToGo(card.time_to_go, card.network.latent_dim, card.network.max_horizon)
+    model = LeWM(card.world) if world is None else world.model
+    return InverseModel(card=card, world=model, network=network, time_to_go=head)
+
+
+def _modules(model: InverseModel) -> dict[str, nn.Module]:
+    found = {name: getattr(model, name) for name in PARTS}
+    return {name: module for name, module in found.items() if module is not None}
+
+
+def _under(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    prefix = f"{part}."
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _locate(path: Path, weights: Weights) -> Path:
+    file = path / f"{weights}.safetensors" if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(f"{file}: no such controller; give a file that `goalward train` wrote")
+    return file

@@ -1,0 +1,167 @@
+"""What all pictures share: colours, the look of a panel, curves over training steps, the file.
+
+matplotlib is imported inside the functions, because it is slow to import, and used through its
+objects, because pyplot keeps global state. Shapes: M points of a curve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from goalward.files import appearing
+from goalward.types import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe & Ito's colours, which colour-blind readers can tell apart too.
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, BLACK = "#CC79A7", "#56B4E9", "#000000"
+CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+INK, GRID = "#333333", "#E3E3E3"
+DPI = 150
+SMALL = 8  # points of the type of labels and legends
+PANEL_WIDTH, PANEL_HEIGHT, HEADING_HEIGHT = 3.7, 2.7, 0.6  # inches
+MIN_WIDTH = 6.0  # inches that a heading needs
+
+STEP, SECONDS = "step", "seconds"
+SMOOTHED_PART = 40  # a smoothed line averages over one part in so many of its curve
+SPARSE = 40  # a curve of at most so many points shows each of them
+
+Curve = tuple[Array, Array]  # steps (M,) and values (M,)
+History = Sequence[Mapping[str, float]]  # rows with "step" and any of the other keys
+
+
+def curves_of(history: History) -> dict[str, Curve]:
+    """The finite values of every key in order of appearance, without times and mere zeros."""
+    names = dict.fromkeys(name for row in history for name in row)
+    curves = {n: _curve(history, n) for n in names if n != STEP and not n.endswith(SECONDS)}
+    return {name: curve for name, curve in curves.items() if curve[1].any()}
+
+
+def effort(history: History) -> str:
+    """Such as '12,000 steps in 1 h 05 min'."""
+    steps = f"{max(row[STEP] for row in history):,.0f} steps"
+    seconds = max((row[SECONDS] for row in history if SECONDS in row), default=None)
+    if seconds is None:
+        return steps
+    if seconds < 60:
+        return f"{steps} in {seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{steps} in " + (f"{hours} h {minutes:02d} min" if hours else f"{minutes} min")
+
+
+def smooth(values: Array) -> Array:
+    """A centred moving average whose window is cut at the ends."""
+    window = np.ones(2 * (len(values) // (2 * SMOOTHED_PART)) + 1)
+    return np.convolve(values, window, "same") / np.convolve(np.ones_like(values), window, "same")
+
+
+def rows_and_columns(number: int) -> tuple[int, int]:
+    """How to arrange so many panels: rows of up to three, as even as they can be."""
+    rows = -(-number // 3)
+    return rows, -(-number // rows)
+
+
+def panels_size(rows: float, columns: int) -> tuple[float, float]:
+    """Width and height in inches of a figure with a heading; a low row counts as its part."""
+    return max(PANEL_WIDTH * columns, MIN_WIDTH), PANEL_HEIGHT * rows + HEADING_HEIGHT
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty white figure, so many inches wide and high, that keeps its texts apart."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)  # inches
+    figure = Figure(figsize=(width, height), dpi=DPI, layout=layout, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a PNG, which appears whole or not at all; the same figure gives the same bytes."""
+    with appearing(path) as temporary:
+        figure.savefig(temporary, format="png", metadata={"Software": None})
+
+
+def add_heading(figure: Figure, *lines: str) -> None:
+    """Write lines above all panels."""
+    figure.suptitle("\n".join(lines), fontsize=11, color=INK, wrap=True)
+
+
+def style_axes(axes: Axes, title: str) -> None:
+    """The look that all panels share."""
+    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    axes.tick_params(labelsize=SMALL, colors=INK, length=3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def label_axes(axes: Axes, x: str, y: str = "") -> None:
+    """Say what the axes show."""
+    axes.set_xlabel(x, fontsize=SMALL, color=INK)
+    axes.set_ylabel(y, fontsize=SMALL, color=INK)
+
+
+def label_steps(axes: Axes) -> None:
+    """Training steps along x, with few and short numbers."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    label_axes(axes, "training step")
+
+
+def add_legend(axes: Axes) -> None:
+    """A legend without a frame, where it hides least."""
+    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
+
+
+def plot_curve(axes: Axes, curve: Curve, colour: str, label: str) -> None:
+    """Plot a line, with its points where they are few."""
+    marker = "o" if len(curve[0]) <= SPARSE else ""
+    axes.plot(*curve, color=colour, linewidth=1.5, marker=marker, markersize=3, label=label)
+
+
+def plot_loss(axes: Axes, training: Curve | None, judged: Curve | None, judged_on: str) -> None:
+    """Plot the raw training curve, pale under its smoothed one, and that of unseen episodes."""
+    if training is not None:
+        axes.plot(*training, color=SKY, linewidth=0.7, alpha=0.5)
+        axes.plot(training[0], smooth(training[1]), color=BLUE, linewidth=1.5, label="training")
+    if judged is not None:
+        plot_curve(axes, judged, VERMILION, judged_on)
+    label_steps(axes)
+    log_scale_where_positive(axes, [curve[1] for curve in (training, judged) if curve is not None])
+
+
+def log_scale_where_positive(axes: Axes, curves: Sequence[Array]) -> None:
+    """Logarithmic where every value is positive; plain numbers at the ticks."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    values = np.concatenate(curves)
+    if values.min() <= 0:
+        return
+    decades = np.log10(values.max() / values.min())
+    by_decade = LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(MaxNLocator(5) if decades < 1 else by_decade)
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
+def _curve(history: History, name: str) -> Curve:
+    """The finite values of one key."""
+    points = [(row[STEP], row[name]) for row in history if math.isfinite(row.get(name, math.nan))]
+    steps, values = np.array(points, dtype=np.float64).reshape(-1, 2).T
+    return steps, values

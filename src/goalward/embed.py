@@ -1,0 +1,278 @@
+"""The stage `embed`: every frame of a dataset through a frozen encoder, once.
+
+What controllers are trained on is all in the folder: the latents, which are memory-mapped; the
+actions; the episodes' lengths; and a copy of the world model, so that latents and the encoder that
+made them never part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from goalward import defaults
+from goalward.artifacts import Stage, load_manifest
+from goalward.config import read_config, read_json, to_json, write_json
+from goalward.data.episodes import Episodes, Index, open_episodes
+from goalward.data.identity import episodes_id
+from goalward.data.splits import Split, SplitConfig, split_episodes
+from goalward.tasks import TASKS
+from goalward.types import Array
+from goalward.world.checkpoint import Weights, World, load_world, require_fits, save_world
+from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.stage import known_task, training_split
+from goalward.world.windows import prefetched, require_finite_actions, sizes
+
+STAGE, STAGE_VERSION = "embed", 1
+CARD, WORLD = "latents.json", "world"
+LATENTS, ACTIONS, LENGTHS = "latents.npy", "actions.npy", "lengths.npy"
+DONE = ".rows.json"  # hidden: no payload, dropped at the end
+STATISTICS_ROWS = 65_536  # at a time
+CPU = (torch.device("cpu"),)
+
+OnProgress = Callable[[int, int], None]  # (rows done, rows of this sitting)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbedConfig:
+    """What the latents depend on, beside the dataset and the world model."""
+
+    batch: int = defaults.EMBED_BATCH  # frames a call of the encoder
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(f"batch must be at least 1, got {self.batch}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LatentsCard:
+    """What is known of the latents; statistics are over the training episodes alone."""
+
+    world_id: str  # of the encoder
+    episodes_id: str
+    task: str | None
+    split: SplitConfig  # the world model's own
+    rows: int
+    mean: tuple[float, ...]  # of each number of a latent
+    std: tuple[float, ...]
+    action_low: tuple[float, ...]  # the task's bounds; of a task of one's own, the data's
+    action_high: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latents:
+    """An embedded dataset. N rows, D numbers of a latent, A of an action, E episodes."""
+
+    folder: Path
+    id: str  # of the stage that made it
+    card: LatentsCard
+    z: Array  # (N, D) float32, memory-mapped
+    actions: Array  # (N, A) float32; the last row of an episode has none, and holds zeros
+    lengths: Index  # (E,) rows of each episode
+
+    @property
+    def split(self) -> Split:
+        """Training, validation and test episodes."""
+        return split_episodes(len(self.lengths), self.card.split)
+
+    def world(self) -> World:
+        """The world model whose encoder made the latents."""
+        return load_world(self.folder / WORLD)
+
+    def require_made_by(self, world_id: str) -> None:
+        """Refuse latents of another encoder than the one with this id."""
+        if self.card.world_id != world_id:
+            raise ValueError(
+                f"{self.folder}: latents of world model {self.card.world_id}, but the controller "
+                f"was trained on those of {world_id}; embed the dataset with that model"
+            )
+
+
+def embed(
+    world: Path,
+    dataset: Path,
+    folder: Path,
+    config: EmbedConfig | None = None,
+    *,
+    weights: Weights = "best",
+    task: str | None = None,
+    frameskip: int = defaults.FRAMESKIP,
+    devices: Sequence[torch.device] = CPU,
+    save_seconds: float = defaults.SAVE_SECONDS,
+    on_progress: OnProgress | None = None,
+) -> Latents:
+    """Embed a dataset into the stage folder `folder`, or find it complete there.
+
+    Args:
+        world: Folder of a world model, ours or in the public layout.
+        dataset: An episode file or a folder with one.
+        folder: Where the result goes; an interrupted embedding there is taken up again.
+        config: What the result depends on.
+        weights: Which of the world model's weights.
+        task: The dataset's task, where the file does not say it.
+        frameskip: Environment steps a model step, which the public layout does not tell.
+        devices: Where to compute; batches are shared between several.
+        save_seconds: At most so much work, and a batch, is lost when the process is killed.
+        on_progress: Called after every batch.
+
+    Raises:
+        ValueError: the dataset does not fit the world model, or the folder holds something else.
+        OSError: the folder cannot be written; the rows saved last are kept.
+    """
+    config = config or EmbedConfig()
+    loaded = load_world(world, weights=weights, device=devices[0], frameskip=frameskip)
+    with open_episodes(dataset) as episodes:
+        name = known_task(episodes, task)
+        inputs = {"world": loaded.id, "episodes": episodes_id(episodes)}
+        stage = Stage(
+            folder=folder,
+            name=STAGE,
+            version=STAGE_VERSION,
+            config=config,
+            inputs=inputs if task is None else {**inputs, "task": task},
+        )
+        if not stage.is_complete():
+            action_dim, image_size = sizes(episodes)
+            require_fits(loaded, action_dim=action_dim, image_size=image_size)
+            require_finite_actions(episodes)
+            split_episodes(episodes.num_episodes)  # refuses too few, before anything is written
+            with stage.writing() as partial:
+                work = _Embedding(episodes, FrameEncoder(loaded.model, devices), config.batch)
+                work.run(partial, save_seconds, on_progress)
+                _conclude(partial, episodes, loaded, training_split(world), name)
+    (folder / DONE).unlink(missing_ok=True)
+    return open_latents(folder)
+
+
+def open_latents(folder: str | Path) -> Latents:
+    """Open what `embed` wrote.
+
+    Raises:
+        ValueError: nothing complete is there, or what is there is damaged.
+    """
+    folder = Path(folder)
+    manifest = load_manifest(folder, stage=STAGE)
+    arrays = {name: _open_array(folder / name) for name in (LATENTS, ACTIONS, LENGTHS)}
+    return Latents(
+        folder=folder,
+        id=manifest.id,
+        card=read_config(LatentsCard, folder / CARD),
+        z=arrays[LATENTS],
+        actions=arrays[ACTIONS],
+        lengths=np.asarray(arrays[LENGTHS]),
+    )
+
+
+class _Embedding:
+    """Fills the array of latents, batch by batch, and notes how far it is safe on the disk."""
+
+    def __init__(self, episodes: Episodes, encode: FrameEncoder, batch: int) -> None:
+        self._episodes, self._encode, self._batch = episodes, encode, batch
+
+    def run(self, folder: Path, save_seconds: float, on_progress: OnProgress | None) -> None:
+        rows, first = self._episodes.num_rows, _rows_done(folder)
+        latents_ND: np.memmap[tuple[int, int], np.dtype[np.float32]] | None = None
+        if first:
+            latents_ND = np.lib.format.open_memmap(folder / LATENTS, mode="r+")
+        saved = time.monotonic()
+        for start, z_BD in self._batches(first):
+            if latents_ND is None:
+                shape = (rows, z_BD.shape[1])
+                latents_ND = np.lib.format.open_memmap(
+                    folder / LATENTS, mode="w+", dtype=np.float32, shape=shape
+                )
+            stop = start + len(z_BD)
+            latents_ND[start:stop] = z_BD
+            if on_progress is not None:
+                on_progress(stop, stop - first)
+            if stop == rows or time.monotonic() - saved >= save_seconds:
+                latents_ND.flush()
+                write_json(folder / DONE, {"rows": stop})
+                saved = time.monotonic()
+
+    def _batches(self, first: int) -> Iterator[tuple[int, Array]]:
+        """First rows and latents of the batches that are left; each is read while one is encoded.
+
+        Batches lie where they would have without an interruption, because an encoder's rounding
+        may depend on the batch.
+        """
+        starts = range(first, self._episodes.num_rows, self._batch)
+        frames = prefetched(lambda k: self._read(starts[k]), range(len(starts)))
+        for start, batch in zip(starts, frames, strict=True):
+            z_BD = self._encode(torch.from_numpy(batch)).cpu()
+            if not torch.isfinite(z_BD).all():
+                raise ValueError(
+                    f"{self._episodes.path}: the latents of rows {start} to "
+                    f"{start + len(batch) - 1} are not finite; train another world model"
+                )
+            yield start, z_BD.numpy()
+
+    def _read(self, start: int) -> Array:
+        stop = min(start + self._batch, self._episodes.num_rows)
+        return self._episodes.read("pixels", start, stop)
+
+
+def _rows_done(folder: Path) -> int:
+    path = folder / DONE
+    return int(read_json(path)["rows"]) if path.exists() else 0
+
+
+def _conclude(
+    folder: Path, episodes: Episodes, world: World, split: SplitConfig, task: str | None
+) -> None:
+    """Write what is left beside the latents."""
+    actions_NA = episodes.read("action", 0, episodes.num_rows).astype(np.float32)
+    has_action = np.isfinite(actions_NA).all(axis=1)
+    low, high = _bounds(actions_NA[has_action], task)
+    actions_NA[~has_action] = 0.0
+    np.save(folder / ACTIONS, actions_NA)
+    np.save(folder / LENGTHS, episodes.lengths)
+    save_world(folder / WORLD, "best", world.model, world.actions)
+    train = split_episodes(episodes.num_episodes, split).train
+    mean, std = _statistics(_open_array(folder / LATENTS), episodes.window_starts(1, train))
+    card = LatentsCard(
+        world_id=world.id,
+        episodes_id=episodes_id(episodes),
+        task=task,
+        split=split,
+        rows=episodes.num_rows,
+        mean=tuple(map(float, mean)),
+        std=tuple(map(float, std)),
+        action_low=low,
+        action_high=high,
+    )
+    write_json(folder / CARD, to_json(card))
+
+
+def _bounds(actions_NA: Array, task: str | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The smallest and largest value of each number of an action."""
+    if task in TASKS:
+        return (-1.0,) * actions_NA.shape[1], (1.0,) * actions_NA.shape[1]
+    low, high = actions_NA.min(axis=0), actions_NA.max(axis=0)
+    return tuple(map(float, low)), tuple(map(float, high))
+
+
+def _statistics(latents_ND: Array, rows: Index) -> tuple[Array, Array]:
+    """Mean and standard deviation of each number, a part of the rows at a time."""
+    starts = range(0, len(rows), STATISTICS_ROWS)
+    parts = [rows[at : at + STATISTICS_ROWS] for at in starts]
+    mean_D = np.zeros(latents_ND.shape[1])
+    for part in parts:
+        mean_D += latents_ND[part].sum(axis=0, dtype=np.float64) / len(rows)
+    variance_D = np.zeros_like(mean_D)
+    for part in parts:
+        variance_D += np.square(latents_ND[part] - mean_D).sum(axis=0) / len(rows)
+    return mean_D, np.sqrt(variance_D)
+
+
+def _open_array(path: Path) -> Array:
+    try:
+        # Copy on write: torch asks for memory that could be written; the file stays as it is.
+        return np.load(path, mmap_mode="c", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path}: damaged or cut short; delete the folder, embed anew") from error
