@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-world docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-world bench-controllers docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,9 +36,19 @@ bench-collect: $(INSTALLED) gl ## collection speed beside stable-worldmodel's ow
 bench-read: $(INSTALLED) ## random windows a second beside stable-worldmodel's reader, in one run
 	$(BIN)/python -m benchmarks.read
 
+bench-embed: $(INSTALLED) ## embedding speed beside the bare encoder, in one run
+	$(BIN)/python -m benchmarks.embed
+
+bench-train: $(INSTALLED) ## GC-IDM training speed beside an ordinary DataLoader, in one run
+	$(BIN)/python -m benchmarks.train
+
 PRESET ?= cpu
 bench-world: $(INSTALLED) gl ## world models of all tasks from nothing (PRESET=cpu or cpu-long); writes results/world
 	$(BIN)/python -m benchmarks.world --preset $(PRESET)
+	$(BIN)/python docs/build.py
+
+bench-controllers: $(INSTALLED) gl ## controllers on those world models (PRESET as above); writes results/controllers
+	$(BIN)/python -m benchmarks.controllers --preset $(PRESET)
 	$(BIN)/python docs/build.py
 
 docs: $(INSTALLED) gl ## write docs/cli.md and the pictures anew

@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: `cli.md`, `WORLD.md` and the pictures.
+"""Write the generated parts of the documentation: the pages in `PAGES`, and the pictures.
 
 `python docs/build.py` writes everything; the test suite calls the functions that give the pages to
 see that these are up to date.
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from controllers_page import controllers_page
 from PIL import Image, ImageDraw, ImageFont
 from world_page import world_page
 
@@ -48,6 +49,9 @@ def cli_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+PAGES = {"cli.md": cli_page, "WORLD.md": world_page, "CONTROLLERS.md": controllers_page}
+
+
 def write_pictures() -> None:
     """A contact sheet for each task, and one strip of all tasks for the README."""
     strips = []
@@ -74,6 +78,6 @@ def write_pictures() -> None:
 
 if __name__ == "__main__":
     (DOCS / "pictures").mkdir(exist_ok=True)
-    (DOCS / "cli.md").write_text(cli_page())
-    (DOCS / "WORLD.md").write_text(world_page())
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())
     write_pictures()

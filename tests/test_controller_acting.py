@@ -119,6 +119,17 @@ def test_single_environments_begin_anew_while_the_others_go_on(trained: Path) ->
     np.testing.assert_allclose(controller.act(FRAMES, steps), mixed, atol=1e-6)
 
 
+def test_environments_may_act_one_part_at_a_time(trained: Path) -> None:
+    controller = budget_controller(trained)
+    controller.reset(GOALS, 20)
+    controller.act(FRAMES)
+    together = controller.act(FRAMES)
+    controller.reset(GOALS, 20)
+    controller.act(FRAMES)
+    parts = [controller.act(FRAMES[where], environments=where) for where in ([4, 0], [1, 2, 3])]
+    np.testing.assert_allclose(np.concatenate(parts), together[[4, 0, 1, 2, 3]], atol=1e-6)
+
+
 def test_the_budget_is_counted_down_or_told(trained: Path) -> None:
     controller = budget_controller(trained)
     network = controller._network
@@ -160,14 +171,13 @@ def test_the_horizon_is_the_budget_a_constant_or_the_time_to_go(trained: Path) -
     for mode in ("budget", "fixed", "time-to-go"):
         controller = load_controller(trained, horizon=HorizonConfig(mode=mode, steps=3))
         controller.reset(GOALS, 50)
-        z = controller._encode(torch.from_numpy(FRAMES))
-        told[mode] = controller._horizon(z, steps).numpy()
+        z, goal = (controller._encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
+        told[mode] = controller.horizon_steps(z, goal, steps).numpy()
     assert told["budget"].tolist() == [50, 4, 3, 2, 1]
     assert told["fixed"].tolist() == [3, 3, 3, 2, 1]
     assert (told["time-to-go"] <= steps.numpy()).all() and (told["time-to-go"] >= 1).all()
     low = load_controller(trained, horizon=HorizonConfig(mode="time-to-go", level=0.05))
-    low.reset(GOALS, 50)
-    assert (low._horizon(z, steps).numpy() <= told["time-to-go"]).all()
+    assert (low.horizon_steps(z, goal, steps).numpy() <= told["time-to-go"]).all()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +278,7 @@ class RecordingController:
     def reset(self, goals: Array, budget: Any, *, environments: Any = None) -> None:
         self.calls.append(("reset", None if environments is None else environments.tolist()))
 
-    def act(self, frames: Array, steps_left: Any = None) -> Array:
+    def act(self, frames: Array, steps_left: Any = None, *, environments: Any = None) -> Array:
         self.calls.append(("act", frames.shape))
         return np.zeros((len(frames), 2), dtype=np.float32)
 

@@ -18,6 +18,7 @@ from controller_helpers import dot_latents_fixture, many_dots_fixture, smoke, ti
 from goalward import cli
 from goalward.controllers.file import load_inverse_model
 from goalward.controllers.horizon import HorizonConfig
+from goalward.controllers.judge import ActionError, balanced_error
 from goalward.controllers.stage import judge_controller, train_controller
 from goalward.controllers.train import LOG_EVERY, training_episodes
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule, NoiseConfig
@@ -60,7 +61,7 @@ def test_training_writes_a_controller_and_is_not_repeated(
     assert (tmp_path / "c" / "last.safetensors").stat().st_mtime_ns == before
 
 
-def test_the_best_weights_are_those_of_the_lowest_validation_error(
+def test_the_best_weights_are_those_that_do_best_at_all_distances_alike(
     dot_latents: Path, tmp_path: Path
 ) -> None:
     hasty = IDMSchedule(steps=200, batch=64, lr=0.02)  # good once, then worse
@@ -68,11 +69,20 @@ def test_the_best_weights_are_those_of_the_lowest_validation_error(
         replace(smoke(dot_latents), schedule=hasty), dot_latents, tmp_path / "c"
     )
     history = json.loads((tmp_path / "c" / "history.json").read_text())
-    judged = [row["validation/network"] for row in history if "validation/network" in row]
+    judged = [row["validation/balanced"] for row in history if "validation/balanced" in row]
     assert len(judged) == 20
-    assert report.errors[0].mse == pytest.approx(min(judged), rel=1e-5)
+    assert balanced_error(report.errors) == pytest.approx(min(judged), rel=1e-5)
     assert judged[-1] > min(judged)
     assert not same(weights(tmp_path / "c", "best"), weights(tmp_path / "c", "last"))
+
+
+def test_an_error_that_is_halved_counts_the_same_at_every_distance() -> None:
+    def errors(*mse: float) -> list[ActionError]:
+        return [ActionError(horizons="", count=1, mse=m, cosine=0, r2=0) for m in (9.0, *mse)]
+
+    assert balanced_error(errors(0.01, 0.5)) == pytest.approx(balanced_error(errors(0.02, 0.25)))
+    assert balanced_error(errors(0.005, 0.6)) < balanced_error(errors(0.01, 0.5))
+    assert balanced_error(errors()) == pytest.approx(9.0)  # pairs of one distance
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(

@@ -9,7 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from controller_helpers import (  # noqa: F401
+    dot_latents_fixture,
+    many_dots_fixture,
+    smoke,
+    tiny_world_fixture,
+)
+from goalward.controllers.stage import train_controller
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "goalward"
@@ -76,8 +85,8 @@ def test_the_generated_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     build = importlib.import_module("build")
     monkeypatch.setenv("COLUMNS", build.WIDTH)
-    for name, page in (("cli.md", build.cli_page()), ("WORLD.md", build.world_page())):
-        assert (ROOT / "docs" / name).read_text() == page, f"{name}: run `make docs`"
+    for name, page in build.PAGES.items():
+        assert (ROOT / "docs" / name).read_text() == page(), f"{name}: run `make docs`"
 
 
 def test_every_file_that_the_documents_link_to_exists() -> None:
@@ -100,15 +109,22 @@ def test_continuous_integration_runs_the_readmes_test_command() -> None:
 
 
 def test_the_readmes_python_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: Callable[[str], Path]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dataset: Callable[[str], Path],
+    dot_latents: Path,
 ) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "push-t").symlink_to(dataset("push-t"))
+    train_controller(smoke(dot_latents, 2), dot_latents, tmp_path / "runs" / "push-t-controller")
     monkeypatch.chdir(tmp_path)
-    scope: dict[str, Any] = {}
-    exec(compile(code, "README.md", "exec"), scope)
+    frame = np.zeros((64, 64, 3), dtype=np.uint8)
+    scope: dict[str, Any] = {"frame": frame, "goal_frame": frame}
+    for code in blocks:
+        exec(compile(code, "README.md", "exec"), scope)
     assert scope["batch"]["pixels"].shape == (64, 4, 64, 64, 3)
+    assert scope["action"].shape == (2,)
 
 
 def test_the_constraints_pin_what_is_known_to_break_and_name_no_place() -> None:

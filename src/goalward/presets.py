@@ -34,6 +34,7 @@ OWN_TASK_STEPS = {"cpu": 3_600, "cpu-long": 32_000}
 PAPER_EPOCHS = 10
 PAPER_BATCH = 128
 IDM_EPOCHS = 50
+IDM_MOST_STEPS = {"cpu": 3_000}  # so that it takes a few minutes
 
 
 def world_config(
@@ -104,7 +105,7 @@ def controller_config(
     with_time_to_go = kind == "gc-idm" and name != "paper"
     config = ControllerConfig(
         network=network,
-        schedule=IDMSchedule(steps=_idm_steps(latents)),
+        schedule=IDMSchedule(steps=_idm_steps(name, latents)),
         standardise=name != "paper",
         time_to_go=TimeToGoConfig() if with_time_to_go else None,
         horizon=HorizonConfig(mode="time-to-go" if with_time_to_go else "budget"),
@@ -116,7 +117,8 @@ def controller_config(
     return replace(config, network=replace(network, hidden_dim=32), schedule=schedule)
 
 
-def _idm_steps(latents: Latents) -> int:
-    """Steps that take as many examples as the paper's epochs have."""
+def _idm_steps(name: PresetName, latents: Latents) -> int:
+    """Steps that take as many examples as the paper's epochs have, or as many as time allows."""
     rows = int((latents.lengths[latents.split.train] - 1).sum())
-    return max(1, IDM_EPOCHS * rows // IDMSchedule(steps=1).batch)
+    steps = max(1, IDM_EPOCHS * rows // IDMSchedule(steps=1).batch)
+    return min(steps, IDM_MOST_STEPS.get(name, steps))

@@ -6,16 +6,21 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
+STOP_PATIENCE = 5.0  # seconds
+WORKER_DIED = (
+    "a worker process was killed (out of memory?); what was finished is kept: run the same command "
+    "again, with fewer --workers if it happens again"
+)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 
 
@@ -51,10 +56,7 @@ class Pool:
             for future in as_completed(futures):
                 yield future.result()
         except BrokenProcessPool as error:
-            raise ValueError(
-                "a worker process was killed (out of memory?); what was finished is kept: "
-                "run the same command again, with fewer --workers if it happens again"
-            ) from error
+            raise ValueError(WORKER_DIED) from error
 
 
 @contextmanager
@@ -99,3 +101,81 @@ def _die_with_parent() -> None:
     parent: Any = multiprocessing.parent_process()
     wait([parent.sentinel])
     os._exit(1)
+
+
+class Servants:
+    """Worker processes that keep something between requests, each its own."""
+
+    def __init__(self, connections: list[Connection]) -> None:
+        self._connections = connections
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self._connections)
+
+    def ask(self, requests: Mapping[int, Any]) -> list[Any]:
+        """Send each worker its request, let them work at the same time, and collect the answers.
+
+        Raises:
+            ValueError: what a worker raised, or a worker died.
+        """
+        try:
+            for worker, request in requests.items():
+                self._connections[worker].send(request)
+            answers = [self._connections[worker].recv() for worker in requests]
+        except (EOFError, ConnectionError) as error:
+            raise ValueError(WORKER_DIED) from error
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+
+@contextmanager
+def servants(
+    make: Callable[[Any], Callable[[Any], Any]], setting: Any, *, workers: int
+) -> Iterator[Servants]:
+    """Fresh processes that answer requests with `make(setting)`, a module's top-level class.
+
+    Raises:
+        ValueError: fewer than one worker.
+    """
+    require_workers(workers)
+    context = multiprocessing.get_context("spawn")
+    connections, processes = [], []
+    with _one_thread_each():
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(make, setting, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            connections.append(ours)
+            processes.append(process)
+    try:
+        yield Servants(connections)
+    finally:
+        for connection in connections:
+            connection.close()
+        for process in processes:
+            process.join(timeout=STOP_PATIENCE)
+            if process.is_alive():
+                process.kill()
+
+
+def _serve(
+    make: Callable[[Any], Callable[[Any], Any]], setting: Any, connection: Connection
+) -> None:
+    """A worker's life: answer requests until nobody asks any more."""
+    _start_worker()
+    answer: Callable[[Any], Any] | None = None
+    while True:
+        try:
+            request = connection.recv()
+        except EOFError:
+            os._exit(0)  # nothing is left to tidy up, and libraries take seconds to
+        try:
+            answer = answer or make(setting)
+            connection.send(answer(request))
+        except (ValueError, OSError) as error:  # what the user can mend
+            connection.send(ValueError(str(error)))

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import Positional, arg
 
 from goalward import console, defaults
 from goalward.commands.base import (
-    PRESET_DEFAULT,
     AsJson,
     Device,
     EpisodesPath,
-    NumThreads,
     TaskOfFile,
+    TrainingFlags,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Embed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class Train(TrainingFlags):
     """Train a controller on latents; run again to resume."""
 
     latents: LatentsPath
@@ -100,21 +99,6 @@ class Train:
     """Folder to write: best.safetensors is all that is needed to act; curves.png, report.json."""
     kind: defaults.ModelKind = "gc-idm"
     """Goal-conditioned (a controller), or pairwise: the action between two frames."""
-    preset: defaults.PresetName = "cpu"
-    """Size and length of the training."""
-    steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint=PRESET_DEFAULT)] = None
-    """Optimiser steps."""
-    seed: int = defaults.SEED
-    """Seed of initial weights, examples and dropout."""
-    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE"), UseAppendAction] = ()
-    """A value in place of the preset's, such as network.num_layers=5; may be repeated."""
-    device: Device = "auto"
-    threads: NumThreads = None
-    """CPU threads. A resumed training repeats an unbroken one to the bit with the same number."""
-    save_seconds: float = defaults.SAVE_SECONDS
-    """At most so much work, and 50 steps, is lost when the process is killed."""
-    as_json: AsJson = False
-    """Print one JSON document and no progress."""
 
     def run(self) -> int:
         """Train and print the errors."""
@@ -128,8 +112,7 @@ class Train:
         device = choose_device(self.device)
         found = open_latents(self.latents)
         config = controller_config(self.preset, found, kind=self.kind, seed=self.seed)
-        chosen = () if self.steps is None else (f"schedule.steps={self.steps}",)
-        config = override(config, (*chosen, *self.set))
+        config = override(config, self.assignments())
         title = f"train {self.kind} {found.card.task or ''}".strip()
         bar = console.progress(title, config.schedule.steps, unit="examples", quiet=self.as_json)
         with bar as update:

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import Positional, arg
 
 from goalward import console, defaults
 from goalward.commands.base import (
-    PRESET_DEFAULT,
     AsJson,
     Device,
     EpisodesPath,
-    NumThreads,
     TaskOfFile,
+    TrainingFlags,
 )
 
 if TYPE_CHECKING:
@@ -24,30 +23,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainWorld:
+class TrainWorld(TrainingFlags):
     """Train a world model (LeWM) on an episode file; run again to resume. Works under torchrun."""
 
     path: EpisodesPath
     """An episode file (.h5, .lance) or a folder with one."""
     out: Path
     """Folder to write: weights, curves.png, latents.png, report.json."""
-    preset: defaults.PresetName = "cpu"
-    """Size and length of the training."""
     task: TaskOfFile = None
     """The file's task: it decides what is probed, and how long the CPU presets train."""
-    steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint=PRESET_DEFAULT)] = None
-    """Optimiser steps."""
-    seed: int = defaults.SEED
-    """Seed of initial weights, batches and projections."""
-    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE"), UseAppendAction] = ()
-    """A value in place of the preset's, such as objective.inverse_weight=0.3; may be repeated."""
-    device: Device = "auto"
-    threads: NumThreads = None
-    """CPU threads. A resumed training repeats an unbroken one to the bit with the same number."""
-    save_seconds: float = defaults.SAVE_SECONDS
-    """At most so much work, and 20 steps, is lost when the process is killed."""
-    as_json: AsJson = False
-    """Print one JSON document and no progress."""
 
     def run(self) -> int:
         """Train and print the quality figures."""
@@ -64,8 +48,7 @@ class TrainWorld:
         with open_episodes(self.path) as episodes:
             name = task_name(episodes, self.task)
             config = world_config(self.preset, episodes, task=name, seed=self.seed)
-        chosen = () if self.steps is None else (f"schedule.steps={self.steps}",)
-        config = override(config, (*chosen, *self.set))
+        config = override(config, self.assignments())
         quiet = self.as_json or not is_first_process()
         title = f"train world {name or ''}".strip()
         bar = console.progress(title, config.schedule.steps, unit="frames", quiet=quiet)

@@ -31,13 +31,21 @@ class Controller(Protocol):
             ValueError: a goal or a budget cannot be used; the message says why.
         """
 
-    def act(self, frames: Array, steps_left: npt.ArrayLike | None = None) -> Array:
+    def act(
+        self,
+        frames: Array,
+        steps_left: npt.ArrayLike | None = None,
+        *,
+        environments: npt.ArrayLike | None = None,
+    ) -> Array:
         """The next action of every environment.
 
         Args:
             frames: uint8 frames (B, height, width, 3) of any size, as they are now.
             steps_left: Steps left of the budgets: one number, or (B,). By default the budget less
                 the actions asked for since.
+            environments: Indices of the environments that act, one for each frame; the others
+                wait. By default all act.
 
         Returns:
             float32 actions (B, A), within the task's bounds.

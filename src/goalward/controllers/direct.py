@@ -71,27 +71,36 @@ class DirectController:
             self._goals_BD = self._goals_BD.clone()
             self._goals_BD[torch.from_numpy(where).to(self._device)] = z_goal
 
-    def act(self, frames: Array, steps_left: npt.ArrayLike | None = None) -> Array:
+    def act(
+        self,
+        frames: Array,
+        steps_left: npt.ArrayLike | None = None,
+        *,
+        environments: npt.ArrayLike | None = None,
+    ) -> Array:
         """The next action of every environment; see `Controller.act`."""
-        batch, steps_B = self._environments.observe(frames, steps_left)
+        seen = self._environments.observe(frames, steps_left, environments)
         with torch.inference_mode():
-            z_BD = self._encode(torch.from_numpy(batch))
-            actions_BA = self.act_on_latents(z_BD, torch.from_numpy(steps_B).to(self._device))
+            z_BD = self._encode(torch.from_numpy(seen.frames))
+            where = torch.from_numpy(seen.environments).to(self._device)
+            steps_B = torch.from_numpy(seen.steps_left).to(self._device)
+            actions_BA = self.act_on_latents(z_BD, self._goals_BD[where], steps_B)
         actions = np.clip(actions_BA.cpu().numpy(), self._low_A, self._high_A)
         return actions[0] if self._environments.single else actions
 
-    def act_on_latents(self, z_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+    def act_on_latents(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
         """Actions (B, A) before clipping, for latents of this controller's own encoder."""
-        horizon_B = self._horizon(z_BD, steps_left_B)
-        return self._network(z_BD, self._goals_BD, horizon_B)
+        horizon_B = self.horizon_steps(z_BD, z_goal_BD, steps_left_B)
+        return self._network(z_BD, z_goal_BD, horizon_B)
 
-    def _horizon(self, z_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+    def horizon_steps(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+        """What the network is told of the steps left: (B,)."""
         if self.horizon.mode == "budget":
             return steps_left_B
         if self.horizon.mode == "fixed":
             return steps_left_B.clamp(max=self.horizon.steps)
         assert self._time_to_go is not None
-        needed_B = quantile_steps(self._time_to_go(z_BD, self._goals_BD), self.horizon.level)
+        needed_B = quantile_steps(self._time_to_go(z_BD, z_goal_BD), self.horizon.level)
         return torch.minimum(steps_left_B, needed_B)
 
 

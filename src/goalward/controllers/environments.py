@@ -1,15 +1,26 @@
 """The environments that a controller acts in: frames, goals and budgets, checked.
 
-Shapes: B environments, M of them that begin anew.
+Shapes: B environments, M of them that begin anew or act.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from goalward.data.episodes import Index
 from goalward.types import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """Frames of the environments that act."""
+
+    frames: Array  # (M, height, width, 3) uint8
+    environments: Index  # (M,)
+    steps_left: Index  # (M,), at least 1
 
 
 class Environments:
@@ -35,27 +46,33 @@ class Environments:
         if self._steps_left_B is None:
             raise ValueError("there are no environments yet; reset all of them first")
         where_M = _indices(environments, len(frames), len(self._steps_left_B))
-        self._steps_left_B = self._steps_left_B.copy()
         self._steps_left_B[where_M] = budget_M
         return frames, where_M
 
-    def observe(self, frames: Array, steps_left: npt.ArrayLike | None) -> tuple[Array, Index]:
-        """Frames as a batch (B, height, width, 3) and the steps left (B,); counts one step."""
+    def observe(
+        self,
+        frames: Array,
+        steps_left: npt.ArrayLike | None,
+        environments: npt.ArrayLike | None = None,
+    ) -> Observation:
+        """What the environments that act show; counts one step for each."""
         if self._steps_left_B is None:
             raise ValueError("there is no goal yet; call reset(goals, budget) before act(frames)")
         batch, single = as_batch(frames, "frames")
-        number = len(self._steps_left_B)
-        if len(batch) != number or single != self.single:
-            expected = "one frame without a batch axis" if self.single else f"{number} frames"
+        where_M = np.arange(len(self._steps_left_B))
+        if environments is not None:
+            where_M = _indices(environments, len(batch), len(self._steps_left_B))
+        elif len(batch) != len(where_M) or single != self.single:
+            expected = "one frame without a batch axis" if self.single else f"{len(where_M)} frames"
             raise ValueError(
                 f"expected {expected}, as many as there are goals, got shape {np.shape(frames)}"
             )
-        steps_B = self._steps_left_B
+        steps_M = self._steps_left_B[where_M]
         if steps_left is not None:
-            steps_B = whole_numbers(steps_left, number, "steps_left")
+            steps_M = whole_numbers(steps_left, len(batch), "steps_left")
+        self._steps_left_B[where_M] = steps_M - 1
         # A budget that is spent counts as one last step: whoever goes on has a reason to.
-        self._steps_left_B = steps_B - 1
-        return batch, np.maximum(steps_B, 1)
+        return Observation(frames=batch, environments=where_M, steps_left=np.maximum(steps_M, 1))
 
 
 def as_batch(frames: Array, name: str) -> tuple[Array, bool]:

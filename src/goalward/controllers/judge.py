@@ -5,6 +5,7 @@ Shapes: B examples, A numbers of an action, H horizons.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -74,6 +75,17 @@ def action_errors(network: nn.Module, examples: Examples) -> tuple[ActionError, 
             name = _bucket_name(first, min(end - 1, int(examples.steps.max())))
             errors.append(_error(name, predicted_BA[inside], examples.actions[inside]))
     return tuple(errors)
+
+
+def balanced_error(errors: Sequence[ActionError]) -> float:
+    """One figure to choose weights by: the geometric mean of the buckets' errors.
+
+    Actions towards far goals are mostly unpredictable, so that the plain mean over all horizons is
+    decided by how little is guessed there; and it is near the goal that precision counts. Here an
+    error that is halved counts the same at every distance.
+    """
+    buckets = errors[1:] or errors
+    return math.exp(sum(math.log(max(e.mse, 1e-12)) for e in buckets) / len(buckets))
 
 
 def predict(network: nn.Module, examples: Examples) -> Tensor:

@@ -31,7 +31,10 @@ from goalward.controllers.judge import (
 )
 from goalward.controllers.train import (
     BEST,
+    CHOSEN_BY,
+    NETWORK,
     STATE,
+    TIME_TO_GO,
     OnProgress,
     Training,
 )
@@ -106,7 +109,7 @@ def train_controller(
             training = Training(config, found, model, partial, device=device)
             training.run(save_seconds=save_seconds, on_progress=on_progress)
             _conclude(training, model, partial)
-    for leftover in (STATE, BEST.format("network"), BEST.format("time_to_go")):
+    for leftover in (STATE, BEST.format(NETWORK), BEST.format(TIME_TO_GO)):
         (folder / leftover).unlink(missing_ok=True)
     return read_config(ControllerReport, folder / REPORT)
 
@@ -231,8 +234,8 @@ def _conclude(training: Training, model: InverseModel, folder: Path) -> None:
 
 
 def _report(training: Training, model: InverseModel) -> ControllerReport:
-    judged = [row for row in training.history if "validation/network" in row]
-    best = min(judged, key=lambda row: row["validation/network"])
+    judged = [row for row in training.history if CHOSEN_BY[NETWORK] in row]
+    best = min(judged, key=lambda row: row[CHOSEN_BY[NETWORK]])
     seconds = training.history[-1]["seconds"]
     parts = {name: num_parameters(module) for name, module in training.modules.items()}
     schedule = training.config.schedule

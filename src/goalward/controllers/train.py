@@ -24,6 +24,7 @@ from goalward.controllers.judge import (
     ActionError,
     TimeToGoQuality,
     action_errors,
+    balanced_error,
     time_to_go_quality,
 )
 from goalward.controllers.train_config import ControllerConfig
@@ -38,6 +39,8 @@ HISTORY = "history.json"
 STATE, BEST = ".state.safetensors", ".best.{}.safetensors"  # hidden: dropped at the end
 LOG_EVERY = 50  # steps; losses are shown, noted and checked so often
 NETWORK, TIME_TO_GO = "network", "time_to_go"
+# The figure of the history by which each part's best weights are chosen: the lower, the better.
+CHOSEN_BY = {NETWORK: "validation/balanced", TIME_TO_GO: f"validation/{TIME_TO_GO}"}
 
 Row = dict[str, float]
 OnProgress = Callable[[int, int, str], None]  # (steps done, examples of this sitting, losses)
@@ -131,7 +134,7 @@ class Training:
                 saved = time.monotonic()
 
     def best(self, part: str) -> dict[str, Tensor]:
-        """The weights of a part with the lowest validation loss."""
+        """The weights of a part that did best on the validation episodes."""
         return read_tensors(self.folder / BEST.format(part))[0]
 
     def errors(self) -> tuple[ActionError, ...]:
@@ -196,16 +199,17 @@ class Training:
         return row
 
     def _validate(self, seconds: float) -> None:
-        """Judge on validation episodes, and keep each part whose loss is the lowest yet."""
-        overall = self.errors()[0]
-        row: Row = {"step": self.done, "seconds": seconds, "validation/r2": overall.r2}
-        row[f"validation/{NETWORK}"] = overall.mse
+        """Judge on validation episodes, and keep each part that is the best yet."""
+        errors = self.errors()
+        row: Row = {"step": self.done, "seconds": seconds, "validation/r2": errors[0].r2}
+        row[f"validation/{NETWORK}"] = errors[0].mse
+        row[CHOSEN_BY[NETWORK]] = balanced_error(errors)
         quality = self.time_to_go()
         if quality is not None:
-            row[f"validation/{TIME_TO_GO}"] = quality.loss
+            row[CHOSEN_BY[TIME_TO_GO]] = quality.loss
             row["validation/median_error"] = quality.median_error
         for part, module in self.modules.items():
-            name = f"validation/{part}"
+            name = CHOSEN_BY[part]
             if row[name] < min((r[name] for r in self.history if name in r), default=np.inf):
                 write_tensors(self.folder / BEST.format(part), module.state_dict())
         self.history.append(row)

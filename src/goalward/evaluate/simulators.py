@@ -1,0 +1,108 @@
+"""Running simulators in worker processes: actions in, frames and verdicts out.
+
+A few simulators work through many episodes, because some take hundreds of megabytes. Each belongs
+to one worker process for good; which one does not change the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from goalward.evaluate.rollout import begin
+from goalward.tasks import get_task
+from goalward.tasks.spec import ProtocolName, Referee, Row, SceneConfig, Simulator
+from goalward.types import Array
+from goalward.workers import Servants, servants
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What one simulator shows."""
+
+    frame: Array  # uint8 (side, side, 3)
+    row: Row  # the true state
+    success: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Setting:
+    """What a worker needs to know to build its simulators."""
+
+    task: str
+    protocol: ProtocolName
+    scene: SceneConfig
+
+
+class SimulatorPool:
+    """Simulators numbered 0, 1, ..., spread over worker processes."""
+
+    def __init__(self, workers: Servants, number: int) -> None:
+        self._workers, self.number = workers, number
+
+    def begin(self, pairs: Mapping[int, tuple[Row, Row]]) -> dict[int, Moment]:
+        """Restore the (start, goal) given for each simulator, and show the start."""
+        return self._ask("begin", pairs)
+
+    def step(self, actions: Mapping[int, Array]) -> dict[int, Moment]:
+        """Advance the simulators that have an action by one step."""
+        return self._ask("step", actions)
+
+    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, Moment]:
+        shares: dict[int, dict[int, Any]] = {}
+        for simulator, part in content.items():
+            shares.setdefault(simulator % self._workers.number, {})[simulator] = part
+        answers = self._workers.ask({worker: (name, share) for worker, share in shares.items()})
+        return {simulator: found for answer in answers for simulator, found in answer.items()}
+
+
+@contextmanager
+def simulator_pool(
+    task: str, protocol: ProtocolName, scene: SceneConfig, *, number: int, workers: int
+) -> Iterator[SimulatorPool]:
+    """So many simulators in so many worker processes.
+
+    Raises:
+        ValueError: a number below 1, or a worker could not build a simulator or died.
+    """
+    if number < 1:
+        raise ValueError(f"there must be at least 1 environment, got {number}")
+    setting = _Setting(task=task, protocol=protocol, scene=scene)
+    with servants(_Stage, setting, workers=min(workers, number)) as pool:
+        yield SimulatorPool(pool, number)
+
+
+class _Stage:
+    """A worker's simulators, built when first needed."""
+
+    def __init__(self, setting: _Setting) -> None:
+        self._task = get_task(setting.task)
+        self._protocol = self._task.protocols[setting.protocol]
+        self._scene = setting.scene
+        self._simulators: dict[int, Simulator] = {}
+        self._referees: dict[int, Referee] = {}
+
+    def __call__(self, request: tuple[str, dict[int, Any]]) -> dict[int, Moment]:
+        name, content = request
+        act = self._begin if name == "begin" else self._step
+        return {number: act(number, part) for number, part in content.items()}
+
+    def _begin(self, number: int, pair: tuple[Row, Row]) -> Moment:
+        if number not in self._simulators:
+            self._simulators[number] = self._task.simulator(self._scene)
+        start, goal = pair
+        begin(self._simulators[number], self._protocol, start, goal)
+        self._referees[number] = Referee(self._protocol, goal)
+        return self._show(number, success=False)
+
+    def _step(self, number: int, action: Array) -> Moment:
+        simulator = self._simulators[number]
+        verdict = simulator.step(action)
+        success = self._referees[number].judge(simulator.row(), environment_verdict=verdict)
+        return self._show(number, success=success)
+
+    def _show(self, number: int, *, success: bool) -> Moment:
+        simulator = self._simulators[number]
+        return Moment(frame=simulator.render(), row=simulator.row(), success=success)

@@ -1,0 +1,94 @@
+"""The benchmarks compare like with like; how fast anything is, no test says."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(name="bench")
+def bench_fixture(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark of training; benchmarks are no part of the installed package."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    return importlib.import_module("benchmarks.train")
+
+
+def test_the_ordinary_examples_are_pairs_of_one_episode_with_their_action(
+    bench: ModuleType,
+) -> None:
+    latents = bench.random_latents(10)
+    latents.z[:, 0] = np.arange(len(latents.z))  # each row's first number is its place
+    dataset = bench.OrdinaryExamples(latents, 50)
+    assert len(dataset) == len(latents.split.train) * (bench.ROWS - 1)
+    for number in range(0, len(dataset), 7):
+        z, z_goal, steps, action = dataset[number]
+        row, goal = int(z[0]), int(z_goal[0])
+        assert 1 <= steps <= 50 and goal == row + steps
+        assert row // bench.ROWS == goal // bench.ROWS in latents.split.train
+        np.testing.assert_array_equal(action, latents.actions[row])
+
+
+def test_without_the_table_of_horizons_the_network_says_the_same(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    latents = bench.random_latents(10)
+    ours = bench.make_training(latents, bench.GCIDM, tmp_path).modules["network"]
+    naive = bench.make_training(latents, bench.OneByOne, tmp_path).modules["network"]
+    torch.nn.init.normal_(ours.modulation.gamma.weight)  # at birth the horizon is ignored
+    naive.load_state_dict(ours.state_dict())
+    z, z_goal = torch.from_numpy(latents.z[:64]), torch.from_numpy(latents.z[64:128])
+    pairs = (z, z_goal, torch.arange(64) % 50 + 1)  # more of them than horizons: the table is used
+    with torch.inference_mode():
+        torch.testing.assert_close(naive.eval()(*pairs), ours.eval()(*pairs))
+
+
+def test_a_steps_arithmetic_is_counted_as_the_layers_sizes_say(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    # Inputs, outputs, and products: forward, weights' gradient and, but for data, the inputs'.
+    pair = [(2 * 192, 512, 2), (512, 512, 3), (512, 512, 3), (512, 2, 3)]
+    horizon = [(64, 512, 2), (512, 512, 3), (512, 512, 3), (512, 512, 3)]
+    latents = bench.random_latents(10)
+    for network, horizons in ((bench.GCIDM, 50), (bench.OneByOne, 1024)):
+        training = bench.make_training(latents, network, tmp_path)
+        wanted = sum(2 * 1024 * i * o * products for i, o, products in pair)
+        wanted += sum(2 * horizons * i * o * products for i, o, products in horizon)
+        assert bench.step_operations(training) == wanted
+
+
+@pytest.mark.parametrize(("wanted", "code"), [(0.0, 0), (1e9, 1)])
+def test_the_training_benchmark_reports_and_fails_below_its_bar(
+    bench: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wanted: float,
+    code: int,
+) -> None:
+    monkeypatch.setattr(bench, "WANTED", wanted)
+    few = bench.Arguments(episodes=14, repeats=1, seconds=0.0, workers=(0,))
+    assert bench.main(few) == code
+    assert ("below" in capsys.readouterr().out) == bool(code)
+
+
+def test_the_embedding_benchmark_reports_and_fails_below_its_bar(
+    dataset: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    bench = importlib.import_module("benchmarks.embed")
+    frames, bare, staged = bench.measure(dataset("two-room"), tmp_path, repeats=1)
+    assert frames == 8 * 101 and bare > 0 and staged > 0
+    assert bench.report(1_000, bare=0.80, staged=1.0) == 0  # seconds: 0.80 is still enough
+    assert "0.80x" in capsys.readouterr().out
+    assert bench.report(1_000, bare=0.79, staged=1.0) == 1
+    assert "below" in capsys.readouterr().out
