@@ -32,9 +32,9 @@ from goalward.controllers.train_config import ControllerConfig
 from goalward.data.episodes import open_episodes
 from goalward.defaults import PresetName
 from goalward.embed import Latents, embed
-from goalward.evaluate.control import Attempt, attempts, run_attempts
+from goalward.evaluate.control import run_attempts
 from goalward.evaluate.metrics import success_rate
-from goalward.evaluate.pairs import draw_pairs
+from goalward.evaluate.pairs import Attempt, attempts, draw_pairs
 from goalward.evaluate.simulators import simulator_pool
 from goalward.presets import controller_config
 from goalward.tasks import TASKS, get_task

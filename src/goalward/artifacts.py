@@ -10,8 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-import resource
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,7 +27,7 @@ from goalward.config import (
     write_json,
 )
 from goalward.files import sync
-from goalward.provenance import git_revision, library_versions
+from goalward.provenance import git_revision, library_versions, peak_memory_mb
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -301,10 +299,7 @@ os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 def _effort(earlier: _Effort, started: float) -> _Effort:
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss: bytes on macOS, else KiB
-    peak = max(usage.ru_maxrss for usage in usages) / unit
     return _Effort(
         seconds=earlier.seconds + time.perf_counter() - started,
-        peak_memory_mb=max(earlier.peak_memory_mb, peak),
+        peak_memory_mb=max(earlier.peak_memory_mb, peak_memory_mb()),
     )

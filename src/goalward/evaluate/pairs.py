@@ -24,6 +24,36 @@ class Pairs:
         return len(self.start_rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One pair to be run: all that it takes, without the dataset."""
+
+    pair: int  # its number
+    start: Row
+    goal: Row
+    goal_frame: Array  # as recorded
+    recorded: Array  # (offset, A) actions that lead from start to goal
+
+
+def attempts(episodes: Episodes, task: Task, pairs: Pairs) -> list[Attempt]:
+    """The pairs' states, goal frames and recorded actions, read at once."""
+    starts = state_rows(episodes, task, pairs.start_rows)
+    goals = state_rows(episodes, task, pairs.goal_rows)
+    frames = episodes.rows("pixels", pairs.goal_rows)
+    offset = int((pairs.goal_rows - pairs.start_rows)[0])
+    actions = episodes.windows(pairs.start_rows, offset, columns=["action"])["action"]
+    return [
+        Attempt(
+            pair=k,
+            start={name: values[k] for name, values in starts.items()},
+            goal={name: values[k] for name, values in goals.items()},
+            goal_frame=frames[k],
+            recorded=actions[k],
+        )
+        for k in range(len(pairs))
+    ]
+
+
 def state_rows(episodes: Episodes, task: Task, index: Array) -> Row:
     """The state columns of many rows at once.
 

@@ -1,0 +1,171 @@
+"""Cells of an evaluation: one method with one seed on one set of pairs, run once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from goalward.config import content_id, to_json
+from goalward.controllers.base import Controller
+from goalward.evaluate.control import Episode, run_wave, waves
+from goalward.evaluate.frozen_pairs import FrozenPairs
+from goalward.evaluate.pairs import Attempt
+from goalward.evaluate.rows import EpisodeRow, RowFile
+from goalward.evaluate.simulators import SimulatorPool
+from goalward.evaluate.trajectory import action_jerk, final_errors, is_monotone, latent_distances
+from goalward.tasks import get_task
+from goalward.world.frame_encoder import FrameEncoder
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+ROWS = "rows"
+OnEpisodes = Callable[[int], None]  # episodes finished since the last call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One way of acting."""
+
+    name: str
+    config: DataclassInstance  # all that its actions depend on, but for the model and the seed
+    model_id: str | None  # of the weights that it uses
+    make: Callable[[int], Controller]  # a seed to a new controller
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the cells of an evaluation share."""
+
+    pairs: FrozenPairs
+    budget: int
+    environments: int  # that run side by side
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "environments"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def cell_id(self, method: Method, seed: int) -> str:
+        """What a cell's rows depend on."""
+        about = {
+            "method": method.name,
+            "config": to_json(method.config),
+            "model": method.model_id,
+            "seed": seed,
+            "pairs": self.pairs.id,
+            "budget": self.budget,
+            "environments": self.environments,
+        }
+        return content_id(about)
+
+    def row_file(self, folder: Path, method: Method, seed: int) -> RowFile:
+        """Where the rows of a cell are."""
+        name = f"{method.name}-seed{seed}-{self.cell_id(method, seed)}.jsonl"
+        return RowFile(folder / ROWS / name)
+
+
+def run_cell(
+    setting: Setting,
+    method: Method,
+    seed: int,
+    pool: SimulatorPool,
+    folder: Path,
+    *,
+    observer: FrameEncoder | None = None,
+    on_episodes: OnEpisodes | None = None,
+) -> list[EpisodeRow]:
+    """Run the pairs of a cell that have no row yet; returns all its rows, by pair.
+
+    Args:
+        setting: Pairs, budget and environments.
+        method: The way of acting.
+        seed: Of its random draws.
+        pool: Simulators, as many as the setting says.
+        folder: Of the evaluation; rows are appended there, a group at a time.
+        observer: Encodes frames to measure latent distances with, outside the method's time.
+        on_episodes: Told about finished episodes; at first about those found.
+    """
+    file = setting.row_file(folder, method, seed)
+    rows = {row.pair: row for row in file.read()}
+    if on_episodes is not None:
+        on_episodes(len(rows))
+    controller: Controller | None = None
+    for wave in waves(setting.pairs.attempts, setting.environments):
+        if all(attempt.pair in rows for attempt in wave):
+            continue
+        controller = controller or method.make(seed)
+        missing = [attempt.pair for attempt in wave if attempt.pair not in rows]
+        found = _run(setting, method, seed, controller, pool, wave, observer)
+        new = [row for row in found if row.pair in missing]
+        file.append(new)
+        rows.update({row.pair: row for row in new})
+        if on_episodes is not None:
+            on_episodes(len(new))
+    return [rows[attempt.pair] for attempt in setting.pairs.attempts]
+
+
+def _run(
+    setting: Setting,
+    method: Method,
+    seed: int,
+    controller: Controller,
+    pool: SimulatorPool,
+    wave: Sequence[Attempt],
+    observer: FrameEncoder | None,
+) -> list[EpisodeRow]:
+    """The rows of one group of pairs."""
+    episodes = run_wave(controller, pool, wave, budget=setting.budget)
+    calls = predictor_calls(controller, len(wave))
+    config = setting.pairs.card.config
+    common = {
+        "task": config.task,
+        "protocol": config.protocol,
+        "method": method.name,
+        "cell": setting.cell_id(method, seed),
+        "pairs": setting.pairs.id,
+        "seed": seed,
+        "budget": setting.budget,
+    }
+    return [
+        EpisodeRow(
+            **common,  # type: ignore[arg-type]
+            pair=attempt.pair,
+            predictor_calls=int(calls[k]),
+            **_outcome(config.task, attempt, episode),  # type: ignore[arg-type]
+            **_latent_facts(attempt, episode, observer),  # type: ignore[arg-type]
+        )
+        for k, (attempt, episode) in enumerate(zip(wave, episodes, strict=True))
+    ]
+
+
+def predictor_calls(controller: Controller, number: int) -> Sequence[int]:
+    """Calls of the world model's predictor for each environment since its reset."""
+    calls: Sequence[int] = getattr(controller, "predictor_calls", [0] * number)
+    return calls
+
+
+def _outcome(task: str, attempt: Attempt, episode: Episode) -> Mapping[str, object]:
+    return {
+        "success": episode.success,
+        "steps": episode.steps,
+        "jerk": action_jerk(episode.actions),
+        "errors": final_errors(get_task(task).measures, episode.rows[-1], attempt.goal),
+        "decision_ms": 1000 * episode.decision_seconds / episode.steps,
+    }
+
+
+def _latent_facts(
+    attempt: Attempt, episode: Episode, observer: FrameEncoder | None
+) -> Mapping[str, object]:
+    if observer is None:
+        return {"monotone": None, "latent_distance": None}
+    frames = np.concatenate([attempt.goal_frame[None], episode.frames])
+    z_ND = observer(torch.from_numpy(frames)).cpu().numpy()
+    distances = latent_distances(z_ND[1:], z_ND[0])
+    return {"monotone": is_monotone(distances), "latent_distance": float(distances[-1])}

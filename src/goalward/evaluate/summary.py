@@ -1,0 +1,109 @@
+"""Rows of an evaluation to one line a method, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from goalward.evaluate.metrics import Rate, success_rate
+from goalward.evaluate.pairs import Attempt
+from goalward.evaluate.rows import EpisodeRow
+from goalward.seeding import generator
+from goalward.tasks.spec import Task, every_pair
+from goalward.types import Array
+
+RESAMPLES = 10_000
+ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """Success of a method less that of another on the same pairs, with a 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodSummary:
+    """One method on all pairs, or on a subset of them."""
+
+    method: str
+    subset: str
+    seeds: int
+    rate: Rate  # of all seeds together
+    seed_std: float | None  # of the success over seeds; None for a single one
+    steps: float  # mean, over all episodes
+    success_steps: float | None  # mean, over the successes
+    jerk: float | None
+    monotone: float | None  # share of the episodes
+    predictor_calls: float  # an episode
+    decision_ms: float  # mean of all decisions, as they were made: in batches
+    versus: Difference | None  # the reference method
+
+
+def summarise_method(
+    rows: Sequence[EpisodeRow], *, subset: str = ALL, reference: Sequence[EpisodeRow] = ()
+) -> MethodSummary:
+    """One line of the table, from the rows of all seeds of a method."""
+    seeds = sorted({row.seed for row in rows})
+    by_seed = [np.mean([r.success for r in rows if r.seed == seed]) for seed in seeds]
+    wins = [row for row in rows if row.success]
+    return MethodSummary(
+        method=rows[0].method,
+        subset=subset,
+        seeds=len(seeds),
+        rate=success_rate(len(wins), len(rows)),
+        seed_std=float(np.std(by_seed, ddof=1)) if len(seeds) > 1 else None,
+        steps=float(np.mean([row.steps for row in rows])),
+        success_steps=_mean([row.steps for row in wins]),
+        jerk=_mean([row.jerk for row in rows]),
+        monotone=_mean([row.monotone for row in rows]),
+        predictor_calls=float(np.mean([row.predictor_calls for row in rows])),
+        decision_ms=sum(r.decision_ms * r.steps for r in rows) / sum(r.steps for r in rows),
+        versus=paired_difference(rows, reference) if reference else None,
+    )
+
+
+def paired_difference(rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]) -> Difference:
+    """The mean difference over the pairs that both have, bootstrapped over pairs.
+
+    A pair's success is its mean over the seeds: seeds of one pair are no independent cases.
+    """
+    ours, theirs = _by_pair(rows), _by_pair(others)
+    pairs = sorted(ours.keys() & theirs.keys())
+    if not pairs:
+        raise ValueError("the methods have no pair in common; evaluate them on the same pairs")
+    differences = np.array([ours[pair] - theirs[pair] for pair in pairs])
+    rng = generator("bootstrap", 0)
+    drawn = rng.integers(len(pairs), size=(RESAMPLES, len(pairs)))
+    low, high = np.percentile(differences[drawn].mean(axis=1), [2.5, 97.5])
+    return Difference(mean=float(differences.mean()), low=float(low), high=float(high))
+
+
+def pair_subsets(task: Task, attempts: Sequence[Attempt]) -> dict[str, set[int]]:
+    """The numbers of all pairs, and of the task's own subsets that have any."""
+    tests: Mapping[str, Callable[..., Array]] = {ALL: every_pair, **task.pair_subsets}
+    found = {
+        name: {a.pair for a in attempts if bool(belongs(a.start, a.goal))}
+        for name, belongs in tests.items()
+    }
+    return {name: pairs for name, pairs in found.items() if pairs}
+
+
+def _by_pair(rows: Sequence[EpisodeRow]) -> dict[int, float]:
+    outcomes: dict[int, list[bool]] = {}
+    for row in rows:
+        outcomes.setdefault(row.pair, []).append(row.success)
+    return {pair: float(np.mean(hits)) for pair, hits in outcomes.items()}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -1,0 +1,276 @@
+"""The evaluation: frozen pairs, rows that survive, figures with known answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from goalward.controllers.simple import RandomController, ZeroController, goal_number
+from goalward.data.episodes import open_episodes
+from goalward.data.splits import split_episodes
+from goalward.evaluate.cells import Method, Setting, run_cell
+from goalward.evaluate.frozen_pairs import (
+    FrozenPairs,
+    PairsConfig,
+    freeze_pairs,
+    load_pairs,
+    save_pairs,
+)
+from goalward.evaluate.rows import EpisodeRow, RowFile
+from goalward.evaluate.simulators import SimulatorPool, simulator_pool
+from goalward.evaluate.summary import pair_subsets, paired_difference, summarise_method
+from goalward.evaluate.timing import measure_latency
+from goalward.evaluate.trajectory import action_jerk, final_errors, is_monotone
+from goalward.tasks import get_task
+from goalward.types import Array
+from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.lewm import LeWM
+from world_helpers import tiny_model
+
+CONFIG = PairsConfig(task="two-room", count=5, offset=10, episodes="all")
+
+
+@pytest.fixture(name="pairs", scope="module")
+def pairs_fixture(dataset: Callable[[str], Path]) -> FrozenPairs:
+    return freeze_pairs(dataset("two-room"), CONFIG)
+
+
+@pytest.fixture(name="pool", scope="module")
+def pool_fixture(pairs: FrozenPairs) -> Iterator[SimulatorPool]:
+    with simulator_pool("two-room", "paper", pairs.card.scene, number=2, workers=1) as pool:
+        yield pool
+
+
+def row(**changes: object) -> EpisodeRow:
+    plain = EpisodeRow(
+        task="two-room",
+        protocol="paper",
+        method="m",
+        cell="c",
+        pairs="p",
+        seed=0,
+        pair=0,
+        budget=50,
+        success=True,
+        steps=10,
+        jerk=0.5,
+        monotone=True,
+        latent_distance=1.0,
+        errors={"agent": 2.0},
+        predictor_calls=0,
+        decision_ms=1.0,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_pairs_are_drawn_once_and_read_back_the_same(pairs: FrozenPairs, tmp_path: Path) -> None:
+    save_pairs(tmp_path / "pairs.npz", pairs)
+    again = load_pairs(tmp_path / "pairs.npz")
+    assert again.id == pairs.id and again.card == pairs.card
+    for ours, theirs in zip(pairs.attempts, again.attempts, strict=True):
+        assert ours.pair == theirs.pair
+        np.testing.assert_array_equal(ours.goal_frame, theirs.goal_frame)
+        np.testing.assert_array_equal(ours.recorded, theirs.recorded)
+        for name in ours.start:
+            np.testing.assert_array_equal(ours.start[name], theirs.start[name])
+
+
+def test_the_pairs_id_changes_with_any_bit(pairs: FrozenPairs) -> None:
+    first, *rest = pairs.attempts
+    frame = first.goal_frame.copy()
+    frame[0, 0, 0] ^= 1
+    changed = replace(pairs, attempts=(replace(first, goal_frame=frame), *rest))
+    assert changed.id != pairs.id
+    card = replace(pairs.card, config=replace(CONFIG, seed=1))
+    assert replace(pairs, card=card).id != pairs.id
+
+
+def test_pairs_come_from_test_episodes_unless_asked_otherwise(
+    dataset: Callable[[str], Path],
+) -> None:
+    from goalward.evaluate.pairs import draw_pairs
+
+    task = get_task("two-room")
+    with open_episodes(dataset("two-room")) as episodes:
+        split = split_episodes(episodes.num_episodes)
+        assert len(split.validation) == 1 and len(split.test) == 0  # 8 episodes
+        drawn = draw_pairs(
+            episodes, task, task.protocols["paper"], 5, seed=0, among=split.validation
+        )
+        owner = np.searchsorted(episodes.offsets, drawn.start_rows, side="right") - 1
+    assert set(owner) == set(split.validation)
+    with pytest.raises(ValueError, match="asked for 5 pairs, but 0"):
+        freeze_pairs(dataset("two-room"), replace(CONFIG, episodes="test"))
+
+
+def test_files_that_are_no_pairs_are_refused(pairs: FrozenPairs, tmp_path: Path) -> None:
+    save_pairs(tmp_path / "pairs.npz", pairs)
+    content = (tmp_path / "pairs.npz").read_bytes()
+    for name, bad in (("cut", content[:-50]), ("text", b"hello"), ("empty", b"")):
+        (tmp_path / name).write_bytes(bad)
+        with pytest.raises(ValueError, match=r"damaged|not a file of pairs"):
+            load_pairs(tmp_path / name)
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match="not a file of pairs"):
+        load_pairs(tmp_path / "other.npz")
+    objects = np.array([{"a": 1}], dtype=object)
+    np.savez(tmp_path / "pickled.npz", card=objects)
+    with pytest.raises(ValueError, match="damaged"):
+        load_pairs(tmp_path / "pickled.npz")
+
+
+def test_rows_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows" / "x.jsonl")
+    assert file.read() == []
+    file.append([row(pair=0), row(pair=1)])
+    with file.path.open("a") as stream:
+        stream.write('{"task": "two-ro')
+    assert [r.pair for r in file.read()] == [0, 1]
+    file.append([row(pair=2, jerk=None)])
+    assert file.read() == [row(pair=0), row(pair=1), row(pair=2, jerk=None)]
+    assert file.path.read_text().count("\n") == 3
+
+
+def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    for text in ("hello\n", "[1]\n", '{"task": "two-room"}\n'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="line 1 is no row"):
+            RowFile(path).read()
+
+
+def test_jerk_is_the_mean_norm_of_the_second_difference() -> None:
+    assert action_jerk(np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])) == 0
+    assert action_jerk(np.array([[0.0], [1.0], [0.0], [1.0]])) == 2
+    assert action_jerk(np.zeros((2, 2))) is None
+
+
+def test_monotone_means_closer_at_every_step() -> None:
+    assert is_monotone(np.array([3.0, 2.0, 1.0]))
+    assert not is_monotone(np.array([3.0, 2.0, 2.0]))
+
+
+def test_final_errors_are_in_the_measures_units_and_angles_come_round() -> None:
+    measures = get_task("push-t").measures
+    goal = {"state": np.array([100.0, 100, 200, 200, np.pi - 0.01, 0, 0])}
+    here = {"state": np.array([103.0, 104, 200, 200, -np.pi + 0.01, 0, 0])}
+    found = final_errors(measures, here, goal)
+    assert found["agent"] == pytest.approx(5)
+    assert found["block"] == 0
+    assert found["angle"] == pytest.approx(np.degrees(0.02))
+
+
+def test_the_summary_has_known_answers() -> None:
+    rows = [
+        row(pair=0, seed=0, success=True, steps=10, jerk=0.2, monotone=True, decision_ms=1),
+        row(pair=1, seed=0, success=False, steps=30, jerk=None, monotone=False, decision_ms=2),
+        row(pair=0, seed=1, success=True, steps=20, jerk=0.4, monotone=True, decision_ms=1),
+        row(pair=1, seed=1, success=True, steps=20, jerk=0.6, monotone=None, decision_ms=1),
+    ]
+    found = summarise_method(rows)
+    assert (found.rate.successes, found.rate.count, found.seeds) == (3, 4, 2)
+    assert found.seed_std == pytest.approx(np.std([0.5, 1.0], ddof=1))
+    assert found.steps == 20 and found.success_steps == pytest.approx(50 / 3)
+    assert found.jerk == pytest.approx(0.4) and found.monotone == pytest.approx(2 / 3)
+    assert found.decision_ms == pytest.approx((10 + 60 + 20 + 20) / 80)
+    assert found.versus is None
+
+
+def test_differences_are_paired_and_bootstrapped_over_pairs() -> None:
+    ours = [row(pair=k, success=True) for k in range(100)]
+    theirs = [row(pair=k, success=k % 2 == 0) for k in range(100)]
+    found = paired_difference(ours, theirs)
+    assert found.mean == 0.5
+    assert 0.38 < found.low < 0.45 < 0.55 < found.high < 0.62
+    same = paired_difference(theirs, theirs)
+    assert (same.mean, same.low, same.high) == (0, 0, 0)
+    with pytest.raises(ValueError, match="no pair in common"):
+        paired_difference(ours, [row(pair=1000)])
+
+
+@dataclass(frozen=True)
+class NoConfig:
+    pass
+
+
+def random_method() -> Method:
+    return Method(
+        name="random",
+        config=NoConfig(),
+        model_id=None,
+        make=lambda seed: RandomController(2, seed),
+    )
+
+
+def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
+    pairs: FrozenPairs, pool: SimulatorPool, tmp_path: Path
+) -> None:
+    setting = Setting(pairs=pairs, budget=6, environments=2)
+    torch.manual_seed(0)
+    observer = FrameEncoder(LeWM(tiny_model()))
+    counts: list[int] = []
+    whole = run_cell(
+        setting, random_method(), 0, pool, tmp_path, observer=observer, on_episodes=counts.append
+    )
+    assert counts == [0, 2, 2, 1]
+    assert [r.pair for r in whole] == [0, 1, 2, 3, 4]
+    assert all(r.monotone is not None and r.steps <= 6 for r in whole)
+    file = setting.row_file(tmp_path, random_method(), 0)
+    assert len(file.read()) == 5
+
+    again = run_cell(setting, random_method(), 0, pool, tmp_path, on_episodes=counts.append)
+    assert counts[4:] == [5] and again == whole
+
+    lines = file.path.read_text().splitlines(keepends=True)
+    file.path.write_text("".join(lines[:3]) + lines[3][:20])  # killed within the second group
+    resumed = run_cell(setting, random_method(), 0, pool, tmp_path, observer=observer)
+    timeless = [replace(r, decision_ms=0.0) for r in resumed]
+    assert timeless == [replace(r, decision_ms=0.0) for r in whole]
+    stored = [json.loads(line)["pair"] for line in file.path.read_text().splitlines()]
+    assert sorted(stored) == [0, 1, 2, 3, 4]
+
+
+def test_cells_differ_by_seed_budget_method_and_pairs(pairs: FrozenPairs) -> None:
+    setting = Setting(pairs=pairs, budget=6, environments=2)
+    other = replace(random_method(), model_id="x")
+    ids = {
+        setting.cell_id(random_method(), 0),
+        setting.cell_id(random_method(), 1),
+        setting.cell_id(other, 0),
+        replace(setting, budget=7).cell_id(random_method(), 0),
+    }
+    assert len(ids) == 4
+    with pytest.raises(ValueError, match="budget"):
+        Setting(pairs=pairs, budget=0, environments=2)
+
+
+def test_random_actions_depend_on_seed_and_goal_not_on_company(pairs: FrozenPairs) -> None:
+    goals = np.stack([attempt.goal_frame for attempt in pairs.attempts[:3]])
+
+    def actions(chosen: Array, seed: int) -> Array:
+        controller = RandomController(2, seed)
+        controller.reset(chosen, 50)
+        return np.stack([controller.act(chosen) for _ in range(4)], axis=1)
+
+    together = actions(goals, 0)
+    np.testing.assert_array_equal(actions(goals[[2, 0]], 0), together[[2, 0]])
+    assert not np.array_equal(actions(goals, 1), together)
+    assert np.abs(together).max() <= 1
+    assert len({goal_number(goal) for goal in goals}) == 3
+
+
+def test_subsets_of_pairs_are_the_tasks_own(pairs: FrozenPairs) -> None:
+    assert pair_subsets(get_task("two-room"), pairs.attempts)["all"] == {0, 1, 2, 3, 4}
+
+
+def test_latency_is_told_for_one_environment(pairs: FrozenPairs) -> None:
+    frames = np.stack([attempt.goal_frame for attempt in pairs.attempts[:2]])
+    found = measure_latency(lambda: ZeroController(2), frames, decisions=20, budget=50)
+    assert (found.environments, found.decisions) == (2, 20)
+    assert 0 < found.p50 <= found.p99 <= found.longest < 1000
