@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-world bench-controllers docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-controllers docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ bench-embed: $(INSTALLED) ## embedding speed beside the bare encoder, in one run
 
 bench-train: $(INSTALLED) ## GC-IDM training speed beside an ordinary DataLoader, in one run
 	$(BIN)/python -m benchmarks.train
+
+bench-plan: $(INSTALLED) ## CEM planning speed beside stable-worldmodel's, and beside bare arithmetic, in one run
+	$(BIN)/python -m benchmarks.plan
 
 PRESET ?= cpu
 bench-world: $(INSTALLED) gl ## world models of all tasks from nothing (PRESET=cpu or cpu-long); writes results/world

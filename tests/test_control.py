@@ -84,7 +84,12 @@ def run(work: list[Attempt], pool: SimulatorPool) -> tuple[list[Episode], GoalCh
     controller = GoalChaser()
     seen: list[int] = []
     found = run_attempts(
-        controller, pool, work, budget=BUDGET, on_episode=lambda e: seen.append(e.pair)
+        controller,
+        pool,
+        work,
+        budget=BUDGET,
+        on_episode=lambda e: seen.append(e.pair),
+        keep_frames=True,
     )
     assert sorted(seen) == [attempt.pair for attempt in work]
     return found, controller
@@ -158,6 +163,8 @@ class Moody:
             import os
 
             os._exit(3)
+        if request == "err":
+            raise AssertionError("ours")
         if request == "refuse":
             raise ValueError(f"{self._setting} refuses")
         return request * 2
@@ -168,6 +175,8 @@ def test_what_a_worker_refuses_is_refused_and_a_dead_worker_is_told_in_one_line(
         assert sorted(pool.ask({0: 1, 1: 21})) == [2, 42]
         with pytest.raises(ValueError, match="Bartleby refuses"):
             pool.ask({0: "refuse", 1: 5})
+        with pytest.raises(RuntimeError, match="AssertionError: ours"):
+            pool.ask({0: "err"})
         assert pool.ask({1: 4}) == [8]  # it goes on
         with pytest.raises(ValueError, match="a worker process was killed"):
             pool.ask({0: "die"})

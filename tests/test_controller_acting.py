@@ -146,11 +146,12 @@ def test_the_budget_is_counted_down_or_told(trained: Path) -> None:
 
 
 def test_frames_of_any_size_are_resized_in_one_go(controller: DirectController) -> None:
-    large = FRAMES.repeat(14, axis=1).repeat(14, axis=2)  # 224 pixels a side
+    small = np.broadcast_to(FRAMES[:, :1, :1], FRAMES.shape)  # one colour: no size loses any of it
+    large = np.broadcast_to(FRAMES[:, :1, :1], (5, 224, 224, 3))
     controller.reset(GOALS, 50)
-    small = controller.act(FRAMES)
+    expected = controller.act(small)
     controller.reset(GOALS, 50)
-    assert np.abs(controller.act(large) - small).max() < 0.05
+    np.testing.assert_allclose(controller.act(large), expected, atol=1e-5)
     wide = np.zeros((5, 30, 50, 3), dtype=np.uint8)
     assert controller.act(wide).shape == (5, 2)
 
@@ -194,6 +195,10 @@ def test_the_horizon_is_the_budget_a_constant_or_the_time_to_go(trained: Path) -
         (GOALS, 2.5, "whole number"),
         (GOALS, float("nan"), "whole number"),
         (GOALS, [50, 50], "5 of them"),
+        (GOALS, 2**63, "budget must be at most"),
+        (GOALS, 1e300, "budget must be at most"),
+        (GOALS, 10**30, "whole number up to"),
+        (GOALS, True, "whole number"),
     ],
 )
 def test_unusable_goals_and_budgets_are_refused(
@@ -220,7 +225,7 @@ def test_unusable_frames_are_refused(controller: DirectController) -> None:
     with pytest.raises(ValueError, match="steps_left must be at least 1"):
         controller.act(FRAMES, 0)
     for where in ([5], [-1], [0, 1], 0):
-        with pytest.raises(ValueError, match="environments must be 1 numbers"):
+        with pytest.raises(ValueError, match="environments must be 1 different numbers"):
             controller.reset(GOALS[:1], 50, environments=where)
 
 

@@ -14,13 +14,20 @@ import numpy as np
 import pytest
 import torch
 
-from controller_helpers import dot_latents_fixture, many_dots_fixture, smoke, tiny_world_fixture  # noqa: F401
+from controller_helpers import (  # noqa: F401
+    dot_latents_fixture,
+    made_latents,
+    many_dots_fixture,
+    smoke,
+    tiny_world_fixture,
+)
 from goalward import cli
-from goalward.controllers.file import load_inverse_model
+from goalward.controllers.file import InverseModel, load_inverse_model
+from goalward.controllers.gc_idm import GCIDMConfig
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.judge import ActionError, balanced_error
-from goalward.controllers.stage import judge_controller, train_controller
-from goalward.controllers.train import LOG_EVERY, training_episodes
+from goalward.controllers.stage import CPU, judge_controller, train_controller
+from goalward.controllers.train import LOG_EVERY, Training, training_episodes
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule, NoiseConfig
 from goalward.data.episodes import Index
 from goalward.embed import embed, open_latents
@@ -28,7 +35,7 @@ from goalward.presets import controller_config
 from goalward.world.checkpoint import read_tensors, save_world
 from goalward.world.lewm import LeWM
 from test_cli import refusal
-from world_helpers import dots_fixture, tiny_model  # noqa: F401
+from world_helpers import ROWS, dots_fixture, tiny_model  # noqa: F401
 
 Capture = pytest.CaptureFixture[str]
 
@@ -142,6 +149,35 @@ def test_a_killed_training_ends_in_the_weights_of_an_unbroken_one(
         assert same(weights(tmp_path / "whole", name), weights(tmp_path / "broken", name))
 
 
+def test_two_threads_give_the_same_weights_again(tmp_path: Path) -> None:
+    """At full width, where torch does share the work between threads."""
+    rng = np.random.default_rng(0)
+    latents = made_latents(rng.normal(size=(4000, 64)), rng.normal(size=(4000, 2)), [100] * 40)
+    config = ControllerConfig(
+        network=GCIDMConfig(latent_dim=64, action_dim=2),
+        schedule=IDMSchedule(steps=3, validations=1, validation_examples=64),
+    )
+    found = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            torch.manual_seed(0)
+            model = InverseModel(
+                card=None,  # type: ignore[arg-type]
+                world=None,  # type: ignore[arg-type]
+                network=config.network.build(),
+                time_to_go=None,
+            )
+            training = Training(config, latents, model, tmp_path / name, device=CPU)
+            training.run(save_seconds=60.0)
+            found.append({k: v.clone() for k, v in training.modules.state_dict().items()})
+    finally:
+        torch.set_num_threads(before)
+    assert same(*found)
+
+
 def test_the_time_to_go_head_does_not_change_the_network(dot_latents: Path, tmp_path: Path) -> None:
     config = smoke(dot_latents, 60)
     alone = replace(config, time_to_go=None, horizon=HorizonConfig())
@@ -174,7 +210,8 @@ def test_the_paper_preset_has_the_papers_figures(dot_latents: Path) -> None:
     rows = int((latents.lengths[latents.split.train] - 1).sum())
     assert schedule.steps == 50 * rows // 1024
     network = config.network
-    assert (network.hidden_dim, network.num_layers, network.max_horizon) == (512, 3, 50)
+    assert (network.hidden_dim, network.num_layers) == (512, 3)
+    assert network.max_horizon == ROWS - 1  # the paper's 50, were the dots' episodes as long
     assert config.time_to_go is None and config.horizon.mode == "budget"
     assert config.noise.sigma == 0 and not config.standardise
 
@@ -248,6 +285,8 @@ def test_a_folder_of_another_training_is_refused(
         ("schedule.lr=0", "lr"),
         ("network.latent_dim=5", "network.latent_dim is 5, the latents have 16"),
         ("horizon.level=1.5", "level"),
+        ("network.max_horizon=32", "set network.max_horizon=31"),
+        ("schedule.validations=0", "validations"),
         ("time_to_go=null", "time_to_go"),
         ("network.width=3", "no such value"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from goalward.controllers.simple import RandomController, ZeroController, goal_number
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
-from goalward.evaluate.cells import Method, Setting, run_cell
+from goalward.evaluate.cells import Method, Observer, Setting, run_cell
 from goalward.evaluate.frozen_pairs import (
     FrozenPairs,
     PairsConfig,
@@ -109,6 +109,21 @@ def test_pairs_come_from_test_episodes_unless_asked_otherwise(
         freeze_pairs(dataset("two-room"), replace(CONFIG, episodes="test"))
 
 
+def test_a_bit_that_flips_anywhere_is_refused_or_changes_the_id(
+    pairs: FrozenPairs, tmp_path: Path
+) -> None:
+    path = tmp_path / "pairs.npz"
+    save_pairs(path, pairs)
+    content = path.read_bytes()
+    for at in np.linspace(0, len(content) - 1, 300).astype(int):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        try:
+            found = load_pairs(path)
+        except ValueError:
+            continue
+        assert found.id == pairs.id  # in the archive's own padding, where nothing is stored
+
+
 def test_files_that_are_no_pairs_are_refused(pairs: FrozenPairs, tmp_path: Path) -> None:
     save_pairs(tmp_path / "pairs.npz", pairs)
     content = (tmp_path / "pairs.npz").read_bytes()
@@ -143,6 +158,18 @@ def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match="line 1 is no row"):
             RowFile(path).read()
+    line = json.dumps({**asdict(row()), "success": "yes"})
+    for content in ((line + "\n").encode(), b"\xff\xfe\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.jsonl.*line 1 is no row"):
+            RowFile(path).read()
+
+
+def test_a_pair_that_two_processes_ran_counts_once(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "x.jsonl")
+    file.append([row(pair=0, steps=3)])
+    file.append([row(pair=0, steps=4), row(pair=1)])
+    assert file.read() == [row(pair=0, steps=3), row(pair=1)]
 
 
 def test_jerk_is_the_mean_norm_of_the_second_difference() -> None:
@@ -174,7 +201,9 @@ def test_the_summary_has_known_answers() -> None:
         row(pair=1, seed=1, success=True, steps=20, jerk=0.6, monotone=None, decision_ms=1),
     ]
     found = summarise_method(rows)
-    assert (found.rate.successes, found.rate.count, found.seeds) == (3, 4, 2)
+    # Pair 0 succeeded in both seeds, pair 1 in one of two: 1.5 of 2 pairs.
+    assert (found.rate.successes, found.rate.count, found.seeds) == (1.5, 2, 2)
+    assert found.rate.mean == 0.75
     assert found.seed_std == pytest.approx(np.std([0.5, 1.0], ddof=1))
     assert found.steps == 20 and found.success_steps == pytest.approx(50 / 3)
     assert found.jerk == pytest.approx(0.4) and found.monotone == pytest.approx(2 / 3)
@@ -211,13 +240,11 @@ def random_method() -> Method:
 def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
     pairs: FrozenPairs, pool: SimulatorPool, tmp_path: Path
 ) -> None:
-    setting = Setting(pairs=pairs, budget=6, environments=2)
     torch.manual_seed(0)
-    observer = FrameEncoder(LeWM(tiny_model()))
+    observer = Observer(world_id="w", encode=FrameEncoder(LeWM(tiny_model())))
+    setting = Setting(pairs=pairs, budget=6, environments=2, observer=observer)
     counts: list[int] = []
-    whole = run_cell(
-        setting, random_method(), 0, pool, tmp_path, observer=observer, on_episodes=counts.append
-    )
+    whole = run_cell(setting, random_method(), 0, pool, tmp_path, on_episodes=counts.append)
     assert counts == [0, 2, 2, 1]
     assert [r.pair for r in whole] == [0, 1, 2, 3, 4]
     assert all(r.monotone is not None and r.steps <= 6 for r in whole)
@@ -229,7 +256,7 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
 
     lines = file.path.read_text().splitlines(keepends=True)
     file.path.write_text("".join(lines[:3]) + lines[3][:20])  # killed within the second group
-    resumed = run_cell(setting, random_method(), 0, pool, tmp_path, observer=observer)
+    resumed = run_cell(setting, random_method(), 0, pool, tmp_path)
     timeless = [replace(r, decision_ms=0.0) for r in resumed]
     assert timeless == [replace(r, decision_ms=0.0) for r in whole]
     stored = [json.loads(line)["pair"] for line in file.path.read_text().splitlines()]
@@ -244,8 +271,11 @@ def test_cells_differ_by_seed_budget_method_and_pairs(pairs: FrozenPairs) -> Non
         setting.cell_id(random_method(), 1),
         setting.cell_id(other, 0),
         replace(setting, budget=7).cell_id(random_method(), 0),
+        replace(setting, observer=Observer(world_id="w", encode=None)).cell_id(  # type: ignore
+            random_method(), 0
+        ),
     }
-    assert len(ids) == 4
+    assert len(ids) == 5
     with pytest.raises(ValueError, match="budget"):
         Setting(pairs=pairs, budget=0, environments=2)
 

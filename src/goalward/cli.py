@@ -15,7 +15,9 @@ from goalward import __version__, console
 from goalward.commands.base import Command
 from goalward.commands.controllers import Embed, Judge, Train
 from goalward.commands.episodes import Collect, Floors, Inspect
+from goalward.commands.evaluation import Evaluate
 from goalward.commands.machine import Doctor, Tasks
+from goalward.commands.run import RunTask
 from goalward.commands.world import ConvertWorld, JudgeWorld, TrainWorld
 
 HINTS = {
@@ -42,6 +44,8 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "embed": Embed,
     "train": Train,
     "judge": Judge,
+    "evaluate": Evaluate,
+    "run": RunTask,
 }
 
 

@@ -9,7 +9,9 @@ IMAGE_SIZE = 64  # pixels a side
 EPISODES = 100  # demonstrations a collection
 GOAL_OFFSET = 25  # recorded steps from start to goal, as in the benchmark
 BUDGET = 50  # steps an episode may take, as in the benchmark
+ENVIRONMENTS = 8  # that run side by side in an evaluation
 PAIRS = 200  # start and goal pairs, the paper's larger protocol
+QUICK_PAIRS = 50  # the benchmark's own number
 SEED = 0
 SAVE_SECONDS = 60.0  # between the states that a killed training goes on from
 FRAMESKIP = 5  # environment steps a step of the world model, as in the benchmark
@@ -22,9 +24,12 @@ PRESET_EPISODES = {
     "paper": {"two-room": 10_000, "push-t": 10_000, "cube": 10_000, "reacher": 10_000},
     "cpu-long": {"two-room": 600, "push-t": 1_500, "cube": 500, "reacher": 400},
     "cpu": {"two-room": 600, "push-t": 1_000, "cube": 250, "reacher": 400},
-    "smoke": {"two-room": 10, "push-t": 10, "cube": 10, "reacher": 10},
+    "smoke": {"two-room": 20, "push-t": 20, "cube": 20, "reacher": 20},  # 2 are held out
 }
 PRESET_IMAGE_SIZE = {"paper": 224, "cpu-long": 64, "cpu": 64, "smoke": 64}
 
 # The inverse dynamics models.
 ModelKind = Literal["gc-idm", "pairwise"]
+
+# When an episode counts as a success.
+ProtocolName = Literal["paper", "moderate", "strict"]

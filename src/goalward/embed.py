@@ -7,17 +7,20 @@ made them never part.
 
 from __future__ import annotations
 
+import io
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from goalward import defaults
 from goalward.artifacts import Stage, load_manifest
-from goalward.config import read_config, read_json, to_json, write_json
+from goalward.config import content_id, read_config, read_json, to_json, write_json
 from goalward.data.episodes import Episodes, Index, open_episodes
 from goalward.data.identity import episodes_id
 from goalward.data.splits import Split, SplitConfig, split_episodes
@@ -33,6 +36,7 @@ CARD, WORLD = "latents.json", "world"
 LATENTS, ACTIONS, LENGTHS = "latents.npy", "actions.npy", "lengths.npy"
 DONE = ".rows.json"  # hidden: no payload, dropped at the end
 STATISTICS_ROWS = 65_536  # at a time
+BLOCK = 2**20  # bytes
 CPU = (torch.device("cpu"),)
 
 OnProgress = Callable[[int, int], None]  # (rows done, rows of this sitting)
@@ -125,10 +129,14 @@ def embed(
         OSError: the folder cannot be written; the rows saved last are kept.
     """
     config = config or EmbedConfig()
+    if not 0 <= save_seconds < float("inf"):
+        raise ValueError(f"save_seconds must be a number of at least 0, got {save_seconds}")
     loaded = load_world(world, weights=weights, device=devices[0], frameskip=frameskip)
     with open_episodes(dataset) as episodes:
         name = known_task(episodes, task)
+        split = training_split(world)
         inputs = {"world": loaded.id, "episodes": episodes_id(episodes)}
+        inputs["split"] = content_id(to_json(split))
         stage = Stage(
             folder=folder,
             name=STAGE,
@@ -140,11 +148,11 @@ def embed(
             action_dim, image_size = sizes(episodes)
             require_fits(loaded, action_dim=action_dim, image_size=image_size)
             require_finite_actions(episodes)
-            split_episodes(episodes.num_episodes)  # refuses too few, before anything is written
+            _require_steps(episodes, split)
             with stage.writing() as partial:
                 work = _Embedding(episodes, FrameEncoder(loaded.model, devices), config.batch)
                 work.run(partial, save_seconds, on_progress)
-                _conclude(partial, episodes, loaded, training_split(world), name)
+                _conclude(partial, episodes, loaded, split, name)
     (folder / DONE).unlink(missing_ok=True)
     return open_latents(folder)
 
@@ -158,7 +166,7 @@ def open_latents(folder: str | Path) -> Latents:
     folder = Path(folder)
     manifest = load_manifest(folder, stage=STAGE)
     arrays = {name: _open_array(folder / name) for name in (LATENTS, ACTIONS, LENGTHS)}
-    return Latents(
+    found = Latents(
         folder=folder,
         id=manifest.id,
         card=read_config(LatentsCard, folder / CARD),
@@ -166,6 +174,24 @@ def open_latents(folder: str | Path) -> Latents:
         actions=arrays[ACTIONS],
         lengths=np.asarray(arrays[LENGTHS]),
     )
+    _require_whole(found)
+    return found
+
+
+def _require_whole(latents: Latents) -> None:
+    """Refuse arrays that do not fit each other: sizes on the disk alone do not tell."""
+    card, rows = latents.card, latents.card.rows
+    fits = (
+        latents.z.shape == (rows, len(card.mean))
+        and latents.actions.shape == (rows, len(card.action_low))
+        and latents.lengths.ndim == 1
+        and int(latents.lengths.sum()) == rows
+        and [str(a.dtype) for a in (latents.z, latents.actions)] == ["float32", "float32"]
+        and str(latents.lengths.dtype) == "int64"
+        and bool((latents.lengths > 0).all())
+    )
+    if not fits:
+        raise ValueError(f"{latents.folder}: its files do not fit each other; embed anew")
 
 
 class _Embedding:
@@ -176,16 +202,14 @@ class _Embedding:
 
     def run(self, folder: Path, save_seconds: float, on_progress: OnProgress | None) -> None:
         rows, first = self._episodes.num_rows, _rows_done(folder)
-        latents_ND: np.memmap[tuple[int, int], np.dtype[np.float32]] | None = None
+        latents_ND: np.memmap[Any, np.dtype[np.float32]] | None = None
         if first:
             latents_ND = np.lib.format.open_memmap(folder / LATENTS, mode="r+")
         saved = time.monotonic()
         for start, z_BD in self._batches(first):
             if latents_ND is None:
                 shape = (rows, z_BD.shape[1])
-                latents_ND = np.lib.format.open_memmap(
-                    folder / LATENTS, mode="w+", dtype=np.float32, shape=shape
-                )
+                latents_ND = _new_array(folder / LATENTS, shape)
             stop = start + len(z_BD)
             latents_ND[start:stop] = z_BD
             if on_progress is not None:
@@ -217,6 +241,27 @@ class _Embedding:
         return self._episodes.read("pixels", start, stop)
 
 
+def _new_array(path: Path, shape: tuple[int, int]) -> np.memmap[Any, np.dtype[np.float32]]:
+    """An array on the disk, with its space taken: writing into a hole of a full disk is fatal."""
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    size = path.stat().st_size
+    with path.open("rb+") as stream:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(stream.fileno(), 0, size)
+        else:  # macOS
+            stream.seek(array.offset)
+            for first in range(array.offset, size, BLOCK):
+                stream.write(bytes(min(BLOCK, size - first)))
+    return array
+
+
+def _save_array(path: Path, array: Array) -> None:
+    """Plainly, so that a full disk is told by the system's own error."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    path.write_bytes(stream.getvalue())
+
+
 def _rows_done(folder: Path) -> int:
     path = folder / DONE
     return int(read_json(path)["rows"]) if path.exists() else 0
@@ -228,13 +273,13 @@ def _conclude(
     """Write what is left beside the latents."""
     actions_NA = episodes.read("action", 0, episodes.num_rows).astype(np.float32)
     has_action = np.isfinite(actions_NA).all(axis=1)
-    low, high = _bounds(actions_NA[has_action], task)
+    train = episodes.window_starts(1, split_episodes(episodes.num_episodes, split).train)
+    low, high = _bounds(actions_NA[train[np.isin(train, np.flatnonzero(has_action))]], task)
     actions_NA[~has_action] = 0.0
-    np.save(folder / ACTIONS, actions_NA)
-    np.save(folder / LENGTHS, episodes.lengths)
+    _save_array(folder / ACTIONS, actions_NA)
+    _save_array(folder / LENGTHS, episodes.lengths)
     save_world(folder / WORLD, "best", world.model, world.actions)
-    train = split_episodes(episodes.num_episodes, split).train
-    mean, std = _statistics(_open_array(folder / LATENTS), episodes.window_starts(1, train))
+    mean, std = _statistics(_open_array(folder / LATENTS), train)
     card = LatentsCard(
         world_id=world.id,
         episodes_id=episodes_id(episodes),
@@ -247,6 +292,15 @@ def _conclude(
         action_high=high,
     )
     write_json(folder / CARD, to_json(card))
+
+
+def _require_steps(episodes: Episodes, split: SplitConfig) -> None:
+    """Refuse a dataset without an action to learn from, before anything is written."""
+    train = split_episodes(episodes.num_episodes, split).train
+    if not (episodes.lengths[train] > 1).any():
+        raise ValueError(
+            f"{episodes.path}: its training episodes have no step; collect longer ones"
+        )
 
 
 def _bounds(actions_NA: Array, task: str | None) -> tuple[tuple[float, ...], tuple[float, ...]]:

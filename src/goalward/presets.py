@@ -16,7 +16,7 @@ from goalward.controllers.time_to_go import TimeToGoConfig
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.data.episodes import Episodes
 from goalward.data.splits import SplitConfig, split_episodes
-from goalward.defaults import ModelKind, PresetName
+from goalward.defaults import MAX_HORIZON, ModelKind, PresetName
 from goalward.embed import Latents
 from goalward.world.encoders import ConvConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
@@ -97,8 +97,11 @@ def controller_config(
 ) -> ControllerConfig:
     """A preset's configuration of an inverse dynamics model for embedded episodes."""
     latent_dim, action_dim = latents.z.shape[1], latents.actions.shape[1]
+    longest = max(1, int(latents.lengths[latents.split.train].max()) - 1)
     network: GCIDMConfig | PairwiseConfig = GCIDMConfig(
-        latent_dim=latent_dim, action_dim=action_dim
+        latent_dim=latent_dim,
+        action_dim=action_dim,
+        max_horizon=min(MAX_HORIZON, longest),  # farther goals could not be learned
     )
     if kind == "pairwise":
         network = PairwiseConfig(latent_dim=latent_dim, action_dim=action_dim)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -176,6 +177,12 @@ def _serve(
             os._exit(0)  # nothing is left to tidy up, and libraries take seconds to
         try:
             answer = answer or make(setting)
-            connection.send(answer(request))
+            found = answer(request)
         except (ValueError, OSError) as error:  # what the user can mend
-            connection.send(ValueError(str(error)))
+            found = ValueError(str(error))
+        except Exception:
+            found = RuntimeError(f"in a worker process:\n{traceback.format_exc()}")
+        try:
+            connection.send(found)
+        except OSError:
+            os._exit(0)  # nobody is left to tell

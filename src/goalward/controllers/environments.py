@@ -13,6 +13,8 @@ import numpy.typing as npt
 from goalward.data.episodes import Index
 from goalward.types import Array
 
+MOST_STEPS = 10**9  # a larger budget is a mistake
+
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
@@ -94,7 +96,8 @@ def as_batch(frames: Array, name: str) -> tuple[Array, bool]:
             f"{name} must be uint8 of shape (B, height, width, 3) or (height, width, 3), got "
             f"{array.dtype} of shape {array.shape}{hint}"
         )
-    return np.ascontiguousarray(batch), single
+    # torch asks for memory that could be written.
+    return np.require(batch, requirements=["C", "W"]), single
 
 
 def whole_numbers(values: npt.ArrayLike, number: int, name: str) -> Index:
@@ -109,20 +112,23 @@ def whole_numbers(values: npt.ArrayLike, number: int, name: str) -> Index:
     )
     if not whole or array.shape not in ((), (number,)):
         raise ValueError(
-            f"{name} must be one whole number or {number} of them, got {_shown(array)}"
+            f"{name} must be one whole number up to {MOST_STEPS}, or {number} of them, got "
+            f"{_shown(array)}"
         )
     if (array < 1).any():
         raise ValueError(f"{name} must be at least 1, got {array.min()}")
+    if (array > MOST_STEPS).any():
+        raise ValueError(f"{name} must be at most {MOST_STEPS}, got {array.max()}")
     return np.broadcast_to(array, (number,)).astype(np.int64)
 
 
 def _indices(environments: npt.ArrayLike, number: int, limit: int) -> Index:
     array = np.asarray(environments)
     fits = array.shape == (number,) and array.dtype.kind in "iu"
-    if not fits or (array < 0).any() or (array >= limit).any():
+    if not fits or (array < 0).any() or (array >= limit).any() or len(set(array.tolist())) < number:
         raise ValueError(
-            f"environments must be {number} numbers in 0 .. {limit - 1}, one for each goal, got "
-            f"{_shown(array)}"
+            f"environments must be {number} different numbers in 0 .. {limit - 1}, one for each "
+            f"frame, got {_shown(array)}"
         )
     return array.astype(np.int64)
 

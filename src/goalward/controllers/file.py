@@ -19,6 +19,8 @@ from goalward.controllers.gc_idm import GCIDM, GCIDMConfig
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.pairwise import PairwiseConfig, PairwiseIDM
 from goalward.controllers.time_to_go import TimeToGo, TimeToGoConfig
+from goalward.data.splits import SplitConfig
+from goalward.devices import choose_device
 from goalward.world.checkpoint import (
     ActionScale,
     Weights,
@@ -28,7 +30,7 @@ from goalward.world.checkpoint import (
     write_tensors,
 )
 from goalward.world.lewm import LeWM, LeWMConfig
-from goalward.world.tensors import fill, require_finite
+from goalward.world.tensors import fill, require_finite, tensors_id
 
 CARD = "card"
 PARTS = ("world", "network", "time_to_go")
@@ -50,6 +52,7 @@ class IDMCard:
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
     latents_id: str  # of the embedding that it was trained on
+    split: SplitConfig  # which episodes of it were held out
 
     def __post_init__(self) -> None:
         size = self.network.action_dim
@@ -78,11 +81,7 @@ def save_inverse_model(path: Path, model: InverseModel) -> None:
     Raises:
         ValueError: a weight is not finite.
     """
-    tensors = {
-        f"{part}.{name}": tensor
-        for part, module in _modules(model).items()
-        for name, tensor in module.state_dict().items()
-    }
+    tensors = _tensors(model)
     require_finite(tensors, path)
     write_tensors(path, tensors, {CARD: canonical(to_json(model.card))})
 
@@ -95,6 +94,7 @@ def load_inverse_model(
     Raises:
         ValueError: one line about what is wrong and what to do.
     """
+    device = choose_device(device) if isinstance(device, str) else device
     path = _locate(Path(path), weights)
     tensors, facts = read_tensors(path)
     if CARD not in facts:
@@ -117,6 +117,11 @@ def load_inverse_model(
     return model
 
 
+def model_id(model: InverseModel) -> str:
+    """16 hex digits that change with the card and with any weight."""
+    return tensors_id(to_json(model.card), _tensors(model))
+
+
 def new_inverse_model(card: IDMCard, world: World | None = None) -> InverseModel:
     """Initial weights from torch's generator, with a world model that is there already or not."""
     network, head = card.network.build(), None
@@ -124,6 +129,14 @@ def new_inverse_model(card: IDMCard, world: World | None = None) -> InverseModel
         head = TimeToGo(card.time_to_go, card.network.latent_dim, card.network.max_horizon)
     model = LeWM(card.world) if world is None else world.model
     return InverseModel(card=card, world=model, network=network, time_to_go=head)
+
+
+def _tensors(model: InverseModel) -> dict[str, Tensor]:
+    return {
+        f"{part}.{name}": tensor
+        for part, module in _modules(model).items()
+        for name, tensor in module.state_dict().items()
+    }
 
 
 def _modules(model: InverseModel) -> dict[str, nn.Module]:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from goalward import defaults
@@ -104,7 +105,8 @@ class Modulation(nn.Module):
         # There are no more than max_horizon different ones: half of a training step's arithmetic.
         every = torch.arange(1, self.max_horizon + 1, device=steps_B.device)
         gamma_HF, beta_HF = self._compute(every)
-        return gamma_HF[steps_B - 1], beta_HF[steps_B - 1]
+        # An embedding's gradient, unlike that of indexing, is summed in a fixed order.
+        return F.embedding(steps_B - 1, gamma_HF), F.embedding(steps_B - 1, beta_HF)
 
     def _compute(self, steps_B: Tensor) -> tuple[Tensor, Tensor]:
         c_BC = self.embedding(encode_horizon(steps_B / self.max_horizon, self.frequencies))

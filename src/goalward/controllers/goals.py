@@ -103,10 +103,10 @@ class GoalSampler:
         """So many independent examples."""
         device = self._rows.device
         which = torch.randint(len(self._counts), (number,), generator=rng, device=device)
-        # Doubles, because floats cannot number the rows of a large dataset.
-        place = torch.rand(number, generator=rng, device=device, dtype=torch.float64)
-        counts_B = self._counts[which]
-        place_B = (place * counts_B).long().clamp(max=counts_B - 1)
+        # Whole numbers, because floats cannot number the rows of a large dataset (and doubles are
+        # not to be had on every device); the remainder favours no row by more than 1e-9.
+        large = torch.randint(2**62, (number,), generator=rng, device=device)
+        place_B = large % self._counts[which]
         return self.examples(self._rows[place_B], which + self._min_horizon)
 
     def examples(self, rows_B: Tensor, steps_B: Tensor) -> Examples:

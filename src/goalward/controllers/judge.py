@@ -117,13 +117,13 @@ def time_to_go_quality(head: TimeToGo, examples: Examples) -> TimeToGoQuality:
     for level in LEVELS:
         steps_B = quantile_steps(logits_BH, level)
         expected = cumulative_BH.gather(1, steps_B[:, None] - 1).mean()
-        observed = (truth_B <= steps_B).double().mean()
+        observed = (truth_B <= steps_B).float().mean()
         coverage.append(Coverage(level=level, expected=float(expected), observed=float(observed)))
     median_B = quantile_steps(logits_BH, 0.5)
     return TimeToGoQuality(
         loss=float(F.cross_entropy(logits_BH, truth_B - 1)),
-        median_error=float((median_B - truth_B).abs().double().mean()),
-        mean_steps=float(truth_B.double().mean()),
+        median_error=float((median_B - truth_B).abs().float().mean()),
+        mean_steps=float(truth_B.float().mean()),
         coverage=tuple(coverage),
     )
 
@@ -141,7 +141,7 @@ def _in_batches(compute: Callable[[Examples], Tensor], examples: Examples) -> Te
 
 
 def _error(name: str, predicted_BA: Tensor, true_BA: Tensor) -> ActionError:
-    predicted_BA, true_BA = predicted_BA.double(), true_BA.double()
+    predicted_BA, true_BA = predicted_BA.cpu().double(), true_BA.cpu().double()
     squares = (predicted_BA - true_BA).square()
     spread = (true_BA - true_BA.mean(dim=0)).square().sum()
     return ActionError(

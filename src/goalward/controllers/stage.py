@@ -20,6 +20,7 @@ from goalward.controllers.file import (
     new_inverse_model,
     save_inverse_model,
 )
+from goalward.controllers.gc_idm import GCIDM
 from goalward.controllers.goals import Examples, GoalSampler
 from goalward.controllers.judge import (
     ActionError,
@@ -31,10 +32,8 @@ from goalward.controllers.judge import (
 )
 from goalward.controllers.train import (
     BEST,
-    CHOSEN_BY,
     NETWORK,
     STATE,
-    TIME_TO_GO,
     OnProgress,
     Training,
 )
@@ -109,8 +108,8 @@ def train_controller(
             training = Training(config, found, model, partial, device=device)
             training.run(save_seconds=save_seconds, on_progress=on_progress)
             _conclude(training, model, partial)
-    for leftover in (STATE, BEST.format(NETWORK), BEST.format(TIME_TO_GO)):
-        (folder / leftover).unlink(missing_ok=True)
+    for leftover in (folder / STATE, *folder.glob(BEST.format("*", "*"))):
+        leftover.unlink(missing_ok=True)
     return read_config(ControllerReport, folder / REPORT)
 
 
@@ -152,12 +151,20 @@ def judge_controller(
         load_inverse_model(controller, weights=weights, device=device),
     )
     found.require_made_by(model.card.world_id)
-    if min(sigmas, default=0.0) < 0:
-        raise ValueError(f"noise must be at least 0, got {min(sigmas)}")
+    if found.card.split != model.card.split:
+        raise ValueError(
+            f"{latents}: held out other episodes ({found.card.split}) than the controller's "
+            f"training ({model.card.split}); judge it on latents with that split"
+        )
+    for sigma in sigmas:
+        if not 0 <= sigma < float("inf"):
+            raise ValueError(f"noise must be a number of at least 0, got {sigma}")
     chosen = found.split.test if episodes == "test" else found.split.validation
     if not len(chosen):
         raise ValueError(f"{latents}: no {episodes} episodes; collect more episodes")
     examples = _examples(found, model, chosen, seed=seed, device=device)
+    if not torch.isfinite(examples.z).all():
+        raise ValueError(f"{latents}: latents hold NaN or infinity; embed anew")
     head = model.time_to_go
     return ControllerQuality(
         errors=action_errors(model.network, examples),
@@ -186,6 +193,12 @@ def require_matching(config: ControllerConfig, latents: Latents) -> None:
             )
     if not len(latents.split.validation):
         raise ValueError(f"{latents.folder}: no episode is held out; collect more episodes")
+    longest = int(latents.lengths[latents.split.train].max()) - 1
+    if network.max_horizon > longest:
+        raise ValueError(
+            f"{latents.folder}: the longest training episode has {longest} steps, farther goals "
+            f"cannot be learned; set network.max_horizon={longest}, or collect longer episodes"
+        )
 
 
 def _examples(
@@ -217,6 +230,7 @@ def _new_model(config: ControllerConfig, latents: Latents, world: World) -> Inve
         action_low=latents.card.action_low,
         action_high=latents.card.action_high,
         latents_id=latents.id,
+        split=latents.card.split,
     )
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(config.seed)
@@ -230,12 +244,14 @@ def _conclude(training: Training, model: InverseModel, folder: Path) -> None:
     save_inverse_model(folder / "best.safetensors", model)
     report = _report(training, model)
     write_json(folder / REPORT, to_json(report))
-    save_curves(folder / CURVES, training.history, report.errors, report.time_to_go, _title(report))
+    kind = "GC-IDM" if isinstance(model.network, GCIDM) else "Pairwise model"
+    title = f"{kind} on {report.task or 'a dataset'}"
+    save_curves(folder / CURVES, training.history, report.errors, report.time_to_go, title)
 
 
 def _report(training: Training, model: InverseModel) -> ControllerReport:
-    judged = [row for row in training.history if CHOSEN_BY[NETWORK] in row]
-    best = min(judged, key=lambda row: row[CHOSEN_BY[NETWORK]])
+    best = training.best_row(NETWORK)
+    assert best is not None
     seconds = training.history[-1]["seconds"]
     parts = {name: num_parameters(module) for name, module in training.modules.items()}
     schedule = training.config.schedule
@@ -252,8 +268,3 @@ def _report(training: Training, model: InverseModel) -> ControllerReport:
         errors=training.errors(),
         time_to_go=training.time_to_go(),
     )
-
-
-def _title(report: ControllerReport) -> str:
-    kind = "GC-IDM" if len(report.errors) > 1 else "Inverse model"
-    return f"{kind} on {report.task or 'a dataset'}"

@@ -36,7 +36,7 @@ from goalward.world.tensors import fill
 from goalward.world.train_state import make_optimiser, restore_state, save_state
 
 HISTORY = "history.json"
-STATE, BEST = ".state.safetensors", ".best.{}.safetensors"  # hidden: dropped at the end
+STATE, BEST = ".state.safetensors", ".best.{}.{}.safetensors"  # hidden: dropped at the end
 LOG_EVERY = 50  # steps; losses are shown, noted and checked so often
 NETWORK, TIME_TO_GO = "network", "time_to_go"
 # The figure of the history by which each part's best weights are chosen: the lower, the better.
@@ -52,6 +52,7 @@ class Training:
     Args:
         config: What the result depends on.
         latents: What to train on.
+        model: With initial weights, which are trained in place.
         folder: Where the history and the state to resume from are kept.
         device: Where to compute; the latents are put there whole.
 
@@ -108,7 +109,7 @@ class Training:
             ValueError: the loss is no longer finite.
         """
         steps, first, saved = self.config.schedule.steps, self.done, time.monotonic()
-        times = self.config.schedule.validations
+        times = min(self.config.schedule.validations, steps)
         marks = {max(1, round(steps * k / times)) for k in range(1, times + 1)}
         earlier = self.history[-1]["seconds"] if self.history else 0.0
         started, judged = time.perf_counter(), 0.0
@@ -131,11 +132,18 @@ class Training:
             if due or self.done == steps:
                 write_json(self.folder / HISTORY, self.history)
                 save_state(self.folder / STATE, self.modules, self.optimiser, self.done)
+                self._drop_worse()
                 saved = time.monotonic()
 
-    def best(self, part: str) -> dict[str, Tensor]:
-        """The weights of a part that did best on the validation episodes."""
-        return read_tensors(self.folder / BEST.format(part))[0]
+    def best_row(self, part: str) -> Row | None:
+        """The validation in which a part did best; None before the first."""
+        name = CHOSEN_BY[part]
+        judged = [row for row in self.history if name in row]
+        return min(judged, key=lambda row: row[name]) if judged else None
+
+    def _best_path(self, part: str, step: int) -> Path:
+        """By step: what a killed process wrote beyond its saved state is never mistaken."""
+        return self.folder / BEST.format(part, step)
 
     def errors(self) -> tuple[ActionError, ...]:
         """Validation errors of the network as it is."""
@@ -150,7 +158,19 @@ class Training:
     def restore_best(self) -> None:
         """Fill every part with its best weights."""
         for part, module in self.modules.items():
-            fill(module.state_dict(), self.best(part), self.folder)
+            row = self.best_row(part)
+            assert row is not None
+            path = self._best_path(part, int(row["step"]))
+            fill(module.state_dict(), read_tensors(path)[0], path)
+
+    def _drop_worse(self) -> None:
+        """Delete weights that are no longer the best, once a state that says so is saved."""
+        for part in self.modules:
+            row = self.best_row(part)
+            kept = None if row is None else self._best_path(part, int(row["step"]))
+            for path in self.folder.glob(BEST.format(part, "*")):
+                if path != kept:
+                    path.unlink()
 
     def _standardise(self) -> None:
         if self.config.standardise:
@@ -189,14 +209,17 @@ class Training:
         row: Row = {"step": self.done, "seconds": seconds}
         row["lr"] = self.config.schedule.lr_at(self.done - 1)
         row.update(zip(self.modules, losses.tolist(), strict=True))
+        self._require_finite(row)
+        self.history.append(row)
+        return row
+
+    def _require_finite(self, row: Row) -> None:
         if not np.isfinite(list(row.values())).all():
             raise ValueError(
                 f"the loss is no longer finite at step {self.done} of "
                 f"{self.config.schedule.steps}; start anew with a lower schedule.lr and another "
                 f"--out, or delete {self.folder}"
             )
-        self.history.append(row)
-        return row
 
     def _validate(self, seconds: float) -> None:
         """Judge on validation episodes, and keep each part that is the best yet."""
@@ -208,10 +231,11 @@ class Training:
         if quality is not None:
             row[CHOSEN_BY[TIME_TO_GO]] = quality.loss
             row["validation/median_error"] = quality.median_error
+        self._require_finite(row)
         for part, module in self.modules.items():
-            name = CHOSEN_BY[part]
-            if row[name] < min((r[name] for r in self.history if name in r), default=np.inf):
-                write_tensors(self.folder / BEST.format(part), module.state_dict())
+            best = self.best_row(part)
+            if best is None or row[CHOSEN_BY[part]] < best[CHOSEN_BY[part]]:
+                write_tensors(self._best_path(part, self.done), module.state_dict())
         self.history.append(row)
 
     def _read_history(self) -> list[Row]:
@@ -242,7 +266,8 @@ def _loss(part: str, module: nn.Module, examples: Examples) -> Tensor:
         logits_BH = module(examples.z, examples.z_goal)
         return F.cross_entropy(logits_BH, examples.steps - 1)
     predicted_BA = module(examples.z, examples.z_goal, examples.steps)
-    return F.mse_loss(predicted_BA, examples.actions)  # Eq. (7)
+    # Eq. (7), as a mean over an action's numbers: that is what the paper's errors are told in.
+    return F.mse_loss(predicted_BA, examples.actions)
 
 
 def _draw(purpose: str, seed: int, *index: int) -> int:

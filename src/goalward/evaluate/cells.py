@@ -39,12 +39,21 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Observer:
+    """An encoder to measure latent distances with, the same for all methods."""
+
+    world_id: str
+    encode: FrameEncoder
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """What the cells of an evaluation share."""
 
     pairs: FrozenPairs
     budget: int
     environments: int  # that run side by side
+    observer: Observer | None = None  # measures latent distances, outside the methods' time
 
     def __post_init__(self) -> None:
         for name in ("budget", "environments"):
@@ -61,6 +70,7 @@ class Setting:
             "pairs": self.pairs.id,
             "budget": self.budget,
             "environments": self.environments,
+            "observer": None if self.observer is None else self.observer.world_id,
         }
         return content_id(about)
 
@@ -77,7 +87,6 @@ def run_cell(
     pool: SimulatorPool,
     folder: Path,
     *,
-    observer: FrameEncoder | None = None,
     on_episodes: OnEpisodes | None = None,
 ) -> list[EpisodeRow]:
     """Run the pairs of a cell that have no row yet; returns all its rows, by pair.
@@ -88,7 +97,6 @@ def run_cell(
         seed: Of its random draws.
         pool: Simulators, as many as the setting says.
         folder: Of the evaluation; rows are appended there, a group at a time.
-        observer: Encodes frames to measure latent distances with, outside the method's time.
         on_episodes: Told about finished episodes; at first about those found.
     """
     file = setting.row_file(folder, method, seed)
@@ -101,7 +109,7 @@ def run_cell(
             continue
         controller = controller or method.make(seed)
         missing = [attempt.pair for attempt in wave if attempt.pair not in rows]
-        found = _run(setting, method, seed, controller, pool, wave, observer)
+        found = _run(setting, method, seed, controller, pool, wave)
         new = [row for row in found if row.pair in missing]
         file.append(new)
         rows.update({row.pair: row for row in new})
@@ -117,10 +125,11 @@ def _run(
     controller: Controller,
     pool: SimulatorPool,
     wave: Sequence[Attempt],
-    observer: FrameEncoder | None,
 ) -> list[EpisodeRow]:
     """The rows of one group of pairs."""
-    episodes = run_wave(controller, pool, wave, budget=setting.budget)
+    observer = setting.observer
+    keep = observer is not None
+    episodes = run_wave(controller, pool, wave, budget=setting.budget, keep_frames=keep)
     calls = predictor_calls(controller, len(wave))
     config = setting.pairs.card.config
     common = {
@@ -146,7 +155,7 @@ def _run(
 
 def predictor_calls(controller: Controller, number: int) -> Sequence[int]:
     """Calls of the world model's predictor for each environment since its reset."""
-    calls: Sequence[int] = getattr(controller, "predictor_calls", [0] * number)
+    calls: Sequence[int] = getattr(controller, "predictor_calls", [0] * number)  # none: no planner
     return calls
 
 
@@ -161,11 +170,11 @@ def _outcome(task: str, attempt: Attempt, episode: Episode) -> Mapping[str, obje
 
 
 def _latent_facts(
-    attempt: Attempt, episode: Episode, observer: FrameEncoder | None
+    attempt: Attempt, episode: Episode, observer: Observer | None
 ) -> Mapping[str, object]:
     if observer is None:
         return {"monotone": None, "latent_distance": None}
     frames = np.concatenate([attempt.goal_frame[None], episode.frames])
-    z_ND = observer(torch.from_numpy(frames)).cpu().numpy()
+    z_ND = observer.encode(torch.from_numpy(frames)).cpu().numpy()
     distances = latent_distances(z_ND[1:], z_ND[0])
     return {"monotone": is_monotone(distances), "latent_distance": float(distances[-1])}

@@ -25,7 +25,7 @@ class Episode:
     success: bool
     actions: Array  # (steps, A)
     rows: tuple[Row, ...]  # the true states, from the start on
-    frames: Array  # (steps + 1, side, side, 3)
+    frames: Array  # (steps + 1, side, side, 3), or (0, side, side, 3) if they were not kept
     decision_seconds: float  # spent on its actions; a batch's time is shared evenly
 
     @property
@@ -51,11 +51,12 @@ def run_attempts(
     *,
     budget: int,
     on_episode: OnEpisode | None = None,
+    keep_frames: bool = False,
 ) -> list[Episode]:
     """Run every attempt until success or until the budget is spent, in the order of `work`."""
     finished: list[Episode] = []
     for wave in waves(work, pool.number):
-        for episode in run_wave(controller, pool, wave, budget=budget):
+        for episode in run_wave(controller, pool, wave, budget=budget, keep_frames=keep_frames):
             finished.append(episode)
             if on_episode is not None:
                 on_episode(episode)
@@ -63,12 +64,17 @@ def run_attempts(
 
 
 def run_wave(
-    controller: Controller, pool: SimulatorPool, wave: Sequence[Attempt], *, budget: int
+    controller: Controller,
+    pool: SimulatorPool,
+    wave: Sequence[Attempt],
+    *,
+    budget: int,
+    keep_frames: bool = True,
 ) -> list[Episode]:
     """Run at most as many attempts as there are simulators, side by side."""
     assert len(wave) <= pool.number
     moments = pool.begin({k: (attempt.start, attempt.goal) for k, attempt in enumerate(wave)})
-    episodes = [_Running(attempt, moments[k]) for k, attempt in enumerate(wave)]
+    episodes = [_Running(attempt, moments[k], keep_frames) for k, attempt in enumerate(wave)]
     controller.reset(np.stack([attempt.goal_frame for attempt in wave]), budget)
     for _ in range(budget):
         active = [k for k, episode in enumerate(episodes) if not episode.success]
@@ -81,32 +87,40 @@ def run_wave(
 class _Running:
     """An attempt under way."""
 
-    def __init__(self, attempt: Attempt, start: Moment) -> None:
-        self._pair = attempt.pair
-        self._moments = [start]
+    def __init__(self, attempt: Attempt, start: Moment, keep_frames: bool) -> None:
+        self._pair, self._keep_frames = attempt.pair, keep_frames
+        self._frames: list[Array] = []
+        self._rows: list[Row] = []
         self._actions: list[Array] = []
         self._seconds = 0.0
+        self._see(start)
 
     @property
     def frame(self) -> Array:
-        return self._moments[-1].frame
+        return self._now.frame
 
     @property
     def success(self) -> bool:
-        return self._moments[-1].success
+        return self._now.success
 
     def add(self, action: Array, moment: Moment, seconds: float) -> None:
         self._actions.append(action)
-        self._moments.append(moment)
         self._seconds += seconds
+        self._see(moment)
+
+    def _see(self, moment: Moment) -> None:
+        self._now = moment
+        self._rows.append(moment.row)
+        if self._keep_frames:
+            self._frames.append(moment.frame)
 
     def finished(self) -> Episode:
         return Episode(
             pair=self._pair,
             success=self.success,
             actions=np.stack(self._actions),
-            rows=tuple(moment.row for moment in self._moments),
-            frames=np.stack([moment.frame for moment in self._moments]),
+            rows=tuple(self._rows),
+            frames=np.stack(self._frames) if self._frames else self.frame[None][:0],
             decision_seconds=self._seconds,
         )
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +27,14 @@ from goalward.files import appearing
 from goalward.tasks import get_task
 from goalward.tasks.spec import ProtocolName, Row, SceneConfig
 from goalward.types import Array
+from goalward.world.windows import sizes
 
 CARD, GOAL_FRAMES, RECORDED = "card", "goal_frames", "recorded"
 START, GOAL = "start/", "goal/"  # in front of the columns' names
+UNREADABLE = (  # what numpy and the zip format answer to bytes that are none of theirs
+    *(ValueError, EOFError, KeyError, TypeError, AttributeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 EpisodeSet = Literal["test", "validation", "all"]
 
@@ -69,7 +76,7 @@ class FrozenPairs:
     card: PairsCard
     attempts: tuple[Attempt, ...]
 
-    @property
+    @cached_property
     def id(self) -> str:
         """16 hex digits that change with any bit of the pairs."""
         digest = hashlib.sha256(canonical(to_json(self.card)).encode())
@@ -97,6 +104,7 @@ def freeze_pairs(dataset: Path, config: PairsConfig) -> FrozenPairs:
             offset=config.offset,
             among=_chosen(episodes, config),
         )
+        sizes(episodes)  # refuses a file without frames or actions
         rendering = episodes.attributes.get("rendering", "environment")
         scene = SceneConfig(
             image_size=episodes.columns["pixels"].shape[0],
@@ -126,13 +134,14 @@ def load_pairs(path: str | Path) -> FrozenPairs:
         # Opened here, because numpy leaves a file open that is none of its own.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{path}: no file of pairs, or damaged; draw the pairs anew") from error
     if not {CARD, GOAL_FRAMES, RECORDED} <= arrays.keys():
         raise ValueError(f"{path}: not a file of pairs; give one that `goalward evaluate` wrote")
     card = parse_config(PairsCard, arrays[CARD].tobytes(), path)
     starts, goals = (_columns(arrays, prefix) for prefix in (START, GOAL))
-    rows = range(len(arrays[GOAL_FRAMES]))
+    _require_whole(path, card, arrays, (starts, goals))
+    rows = range(card.config.count)
     found = tuple(
         Attempt(
             pair=k,
@@ -144,6 +153,31 @@ def load_pairs(path: str | Path) -> FrozenPairs:
         for k in rows
     )
     return FrozenPairs(card=card, attempts=found)
+
+
+def _require_whole(
+    path: Path,
+    card: PairsCard,
+    arrays: Mapping[str, Array],
+    states: tuple[Mapping[str, Array], ...],
+) -> None:
+    """Refuse arrays that do not fit the card or each other."""
+    task, count = get_task(card.config.task), card.config.count
+    size = card.scene.image_size
+    frames, recorded = arrays[GOAL_FRAMES], arrays[RECORDED]
+    fits = (
+        frames.shape == (count, size, size, 3)
+        and frames.dtype == np.uint8
+        and recorded.shape == (count, card.config.offset, task.action_dim)
+        and all(set(task.restore_columns) <= rows.keys() for rows in states)
+        and all(
+            values.shape == (count, task.state_columns.get(name, 0)) and np.isfinite(values).all()
+            for rows in states
+            for name, values in rows.items()
+        )
+    )
+    if not fits:
+        raise ValueError(f"{path}: its parts do not fit each other; draw the pairs anew")
 
 
 def _chosen(episodes: Episodes, config: PairsConfig) -> Index | None:

@@ -12,7 +12,7 @@ NORMAL_95 = 1.959963984540054  # two-sided 95% quantile of the normal distributi
 class Rate:
     """A success rate with its Wilson 95% interval; all three are shares, not percent."""
 
-    successes: int
+    successes: float  # not whole where it is a mean over seeds
     count: int
     mean: float
     low: float
@@ -22,7 +22,7 @@ class Rate:
         return f"{100 * self.mean:.1f}% [{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
 
-def success_rate(successes: int, count: int) -> Rate:
+def success_rate(successes: float, count: int) -> Rate:
     """Success rate with the Wilson score interval, which stays sensible at 0 and at 100%."""
     if not 0 <= successes <= count or count == 0:
         raise ValueError(f"need 0 <= successes <= count and count > 0, got {successes}, {count}")

@@ -1,19 +1,19 @@
 """Tidy rows of an evaluation: one an episode, in JSON lines, kept whatever happens.
 
 A cell is one method with one seed on one set of pairs. Its rows lie in one file, which grows by
-whole groups of rows: after a kill -9 a group is there or not.
+groups of rows; what a kill -9 cuts off is run again, and the same pair is never counted twice.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from goalward.config import one_line
+from goalward.config import parse_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,37 +45,34 @@ class RowFile:
         self.path = path
 
     def read(self) -> list[EpisodeRow]:
-        """All whole rows; what a killed process left of a line is dropped.
+        """All whole rows, one a pair; what a killed process left of a line is dropped.
 
         Raises:
             ValueError: a line is something else.
         """
         if not self.path.exists():
             return []
-        text = self.path.read_bytes().decode()
-        whole = text[: text.rfind("\n") + 1]
-        return [self._parse(line, k) for k, line in enumerate(whole.splitlines(), start=1)]
+        content = self.path.read_bytes()
+        lines = content[: content.rfind(b"\n") + 1].splitlines()
+        rows = [self._parse(line, k) for k, line in enumerate(lines, start=1)]
+        return list({row.pair: row for row in reversed(rows)}.values())[::-1]  # the first of each
 
     def append(self, rows: Sequence[EpisodeRow]) -> None:
         """Add rows after those that are whole, and see them to the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows)
         with self.path.open("ab+") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)  # another process may run the same cell
             stream.seek(0)
             stream.truncate(stream.read().rfind(b"\n") + 1)
             stream.write(text.encode())
             stream.flush()
             os.fsync(stream.fileno())
 
-    def _parse(self, line: str, number: int) -> EpisodeRow:
+    def _parse(self, line: bytes, number: int) -> EpisodeRow:
         try:
-            found: dict[str, Any] = json.loads(line)
-            if found.keys() != {field.name for field in fields(EpisodeRow)}:
-                raise ValueError("other columns than this version's")
-            return EpisodeRow(**found)
-        except (ValueError, TypeError, AttributeError) as error:
-            problem = one_line(str(error))
+            return parse_config(EpisodeRow, line, self.path)
+        except ValueError as error:
             raise ValueError(
-                f"{self.path}: line {number} is no row of an evaluation ({problem}); move the "
-                "file away"
+                f"{error} (line {number} is no row of an evaluation; move the file away)"
             ) from error

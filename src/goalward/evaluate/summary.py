@@ -37,7 +37,7 @@ class MethodSummary:
     method: str
     subset: str
     seeds: int
-    rate: Rate  # of all seeds together
+    rate: Rate  # mean over seeds; the interval counts pairs, since a pair's seeds are no new cases
     seed_std: float | None  # of the success over seeds; None for a single one
     steps: float  # mean, over all episodes
     success_steps: float | None  # mean, over the successes
@@ -52,14 +52,17 @@ def summarise_method(
     rows: Sequence[EpisodeRow], *, subset: str = ALL, reference: Sequence[EpisodeRow] = ()
 ) -> MethodSummary:
     """One line of the table, from the rows of all seeds of a method."""
+    if not rows:
+        raise ValueError("there are no rows to summarise; evaluate something first")
     seeds = sorted({row.seed for row in rows})
     by_seed = [np.mean([r.success for r in rows if r.seed == seed]) for seed in seeds]
     wins = [row for row in rows if row.success]
+    each = list(_by_pair(rows).values())
     return MethodSummary(
         method=rows[0].method,
         subset=subset,
         seeds=len(seeds),
-        rate=success_rate(len(wins), len(rows)),
+        rate=success_rate(sum(each), len(each)),
         seed_std=float(np.std(by_seed, ddof=1)) if len(seeds) > 1 else None,
         steps=float(np.mean([row.steps for row in rows])),
         success_steps=_mean([row.steps for row in wins]),

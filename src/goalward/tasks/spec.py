@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 
 from goalward import defaults
+from goalward.defaults import ProtocolName as ProtocolName
 from goalward.types import Array
 
 Row = Mapping[str, Array]  # one row (or, with leading axes, many rows) of an episode file
 Policy = Callable[[], Array]  # next action for the simulator the policy was made for
 
-ProtocolName = Literal["paper", "moderate", "strict"]
 Physics = Literal["environment", "swept-disk"]
 Rendering = Literal["fast", "environment"]
 

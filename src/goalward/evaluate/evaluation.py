@@ -1,0 +1,152 @@
+"""An evaluation: methods compared on the same frozen pairs, in a folder that keeps every row.
+
+The folder holds `pairs.npz`, `rows/` with one file a cell, and `latency.json`. Running it again
+runs what is missing; other methods can be added later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from goalward import defaults
+from goalward.config import differences, from_json, read_json, to_json, write_json
+from goalward.evaluate.cells import Method, Observer, Setting, run_cell
+from goalward.evaluate.frozen_pairs import (
+    FrozenPairs,
+    PairsConfig,
+    freeze_pairs,
+    load_pairs,
+    save_pairs,
+)
+from goalward.evaluate.methods import REFERENCE
+from goalward.evaluate.rows import EpisodeRow
+from goalward.evaluate.simulators import simulator_pool
+from goalward.evaluate.summary import MethodSummary, pair_subsets, summarise_method
+from goalward.evaluate.timing import Latency, measure_latency
+from goalward.tasks import get_task
+
+PAIRS, LATENCY = "pairs.npz", "latency.json"
+TIMED_DECISIONS = 50  # two plans of the paper's planners
+OnProgress = Callable[[int, int, str], None]  # (episodes done, of this sitting, method)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One method with one seed."""
+
+    method: Method
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What was found."""
+
+    pairs: FrozenPairs
+    rows: Mapping[str, Sequence[EpisodeRow]]  # of all seeds, by method
+    latency: Mapping[str, Latency]  # of one environment alone, by method
+
+    def summaries(self) -> list[MethodSummary]:
+        """One line a method and subset of pairs, compared with the reference if it is there."""
+        task = get_task(self.pairs.card.config.task)
+        found = []
+        for subset, pairs in pair_subsets(task, self.pairs.attempts).items():
+            chosen = {
+                name: [row for row in rows if row.pair in pairs] for name, rows in self.rows.items()
+            }
+            reference = chosen.get(REFERENCE, [])
+            found += [
+                summarise_method(
+                    rows, subset=subset, reference=[] if name == REFERENCE else reference
+                )
+                for name, rows in chosen.items()
+            ]
+        return found
+
+
+def prepare_pairs(folder: Path, config: PairsConfig, dataset: Path | None) -> FrozenPairs:
+    """The folder's pairs; drawn from the dataset and frozen there if it has none yet.
+
+    Raises:
+        ValueError: the folder holds other pairs, or there is nothing to draw from.
+    """
+    path = folder / PAIRS
+    if not path.exists():
+        if dataset is None:
+            raise ValueError(f"{path}: no pairs there yet; give the episodes to draw them from")
+        folder.mkdir(parents=True, exist_ok=True)
+        save_pairs(path, freeze_pairs(dataset, config))
+    pairs = load_pairs(path)
+    if pairs.card.config != config:
+        changes = differences(to_json(pairs.card.config), to_json(config))
+        raise ValueError(f"{path}: other pairs than asked for ({changes}); use another --out")
+    return pairs
+
+
+def evaluate(
+    folder: Path,
+    pairs: FrozenPairs,
+    runs: Sequence[Run],
+    *,
+    observer: Observer | None = None,
+    budget: int = defaults.BUDGET,
+    environments: int = defaults.ENVIRONMENTS,
+    workers: int = 1,
+    on_progress: OnProgress | None = None,
+) -> Evaluation:
+    """Run what is missing of every method and seed, and time each method.
+
+    Args:
+        folder: Where rows are kept.
+        pairs: What to evaluate on.
+        runs: Methods and seeds.
+        observer: Measures latent distances.
+        budget: Steps an episode may take.
+        environments: That run side by side.
+        workers: Processes with simulators; the result does not depend on their number.
+        on_progress: Called after every group of episodes.
+    """
+    number = min(environments, len(pairs.attempts))
+    setting = Setting(pairs=pairs, budget=budget, environments=number, observer=observer)
+    config = pairs.card.config
+    rows: dict[str, list[EpisodeRow]] = {}
+    done = 0
+    with simulator_pool(
+        config.task, config.protocol, pairs.card.scene, number=number, workers=workers
+    ) as pool:
+        for run in runs:
+
+            def tell(episodes: int, name: str = run.method.name) -> None:
+                nonlocal done
+                done += episodes
+                if on_progress is not None:
+                    on_progress(done, done, name)
+
+            found = run_cell(setting, run.method, run.seed, pool, folder, on_episodes=tell)
+            rows.setdefault(run.method.name, []).extend(found)
+    latency = {
+        run.method.name: _latency(folder, setting, run)
+        for run in {r.method.name: r for r in runs}.values()
+    }
+    return Evaluation(pairs=pairs, rows=rows, latency=latency)
+
+
+def _latency(folder: Path, setting: Setting, run: Run) -> Latency:
+    """The method's times at one environment, measured once."""
+    path, cell = folder / LATENCY, setting.cell_id(run.method, run.seed)
+    known = read_json(path) if path.exists() else {}
+    if cell not in known:
+        frame = np.stack([setting.pairs.attempts[0].goal_frame])
+        found = measure_latency(
+            lambda: run.method.make(run.seed),
+            frame,
+            decisions=TIMED_DECISIONS,
+            budget=setting.budget,
+        )
+        known[cell] = to_json(found)
+        write_json(path, known)
+    return from_json(Latency, known[cell])

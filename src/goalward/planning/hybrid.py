@@ -1,0 +1,110 @@
+"""The hybrid: GC-IDM proposes, a small search around its proposal corrects (future work iii).
+
+Shapes: B environments, S candidate plans, H model steps of F raw actions each, D latent numbers, A
+numbers of an action block, R of a raw action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from goalward import defaults
+from goalward.controllers.direct import DirectController
+from goalward.controllers.file import InverseModel
+from goalward.controllers.horizon import HorizonConfig
+from goalward.planning.base import SeededDraws
+from goalward.planning.cem import CEM
+from goalward.planning.committed import CommittedController, Task
+from goalward.planning.cost import LatentCost
+from goalward.planning.raw_actions import RawActions
+from goalward.planning.rollout import last_latent
+from goalward.types import Array
+from goalward.world.checkpoint import World
+
+PASSES = 2  # over a block of the proposal: where it leads decides what is done on the way
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HybridConfig:
+    """How to propose, and how far to search."""
+
+    horizon: int = 5  # model steps of a proposal
+    commit: int = 5  # raw actions until the next look: 1, 5 or 25
+    search: CEM = field(
+        default_factory=lambda: CEM(num_samples=128, num_iters=3, num_elites=16, init_std=0.3)
+    )
+    steps_left: HorizonConfig | None = None  # what GC-IDM is told (None: as its file says)
+    seed: int = defaults.SEED
+
+    def __post_init__(self) -> None:
+        for name, least in (("horizon", 1), ("commit", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+class HybridController(CommittedController):
+    """A `Controller` that replaces the proposal only where the predicted cost falls.
+
+    Raises:
+        ValueError: the model is no goal-conditioned one, does not tell the scale of its actions,
+            or more actions are to be committed than a proposal has.
+    """
+
+    def __init__(self, model: InverseModel, config: HybridConfig) -> None:
+        super().__init__(model.world, seed=config.seed)
+        card, self._config = model.card, config
+        self._model, self._skip = model.world, model.world.config.frameskip
+        if config.commit > config.horizon * self._skip:
+            raise ValueError(
+                f"commit must be at most {config.horizon * self._skip}, the actions of a proposal, "
+                f"got {config.commit}"
+            )
+        self._direct = DirectController(model, config.steps_left)
+        world = World(model=model.world, actions=card.action_scale, id=card.world_id)
+        self._raw_actions = RawActions(world, card.action_low, card.action_high)
+
+    def plan(self, z_BD: Tensor, tasks: Sequence[Task], steps_left_B: Tensor) -> Array:
+        """Propose, search, and keep the better one of each environment."""
+        z_goal_BD = torch.stack([task.z_goal_D for task in tasks])
+        proposal_BHA = self.propose(z_BD, z_goal_BD, steps_left_B)
+        cost = LatentCost(self._model, z_BD[:, None], z_goal_BD)
+        draws = SeededDraws(generators=[task.generator for task in tasks], device=z_BD.device)
+        found_BHA = self._config.search(cost, proposal_BHA, draws=draws).actions
+        both_BSHA = torch.stack([proposal_BHA, found_BHA], dim=1)
+        costs_B2 = cost(both_BSHA)
+        better_B11 = (costs_B2[:, 1] < costs_B2[:, 0])[:, None, None]
+        chosen_BHA = torch.where(better_B11, found_BHA, proposal_BHA)
+        proposing = PASSES * self._config.horizon
+        for task in tasks:
+            task.predictor_calls += cost.predictor_calls // len(tasks) + proposing
+        return self._raw_actions.of_blocks(chosen_BHA)[:, : self._config.commit]
+
+    def propose(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+        """GC-IDM's z-scored blocks (B, H, A), each from where the predictor says it will be."""
+        blocks: list[Tensor] = []
+        here_BD = z_BD
+        for h in range(self._config.horizon):
+            left_B = (steps_left_B - h * self._skip).clamp(min=1)
+            there_BD = here_BD
+            for _ in range(PASSES):
+                block_BA = self._block(here_BD, there_BD, z_goal_BD, left_B)
+                actions_KBA = torch.stack([*blocks, block_BA])
+                there_BD = last_latent(self._model, z_BD[None], actions_KBA)
+            blocks.append(block_BA)
+            here_BD = there_BD
+        return torch.stack(blocks, dim=1)
+
+    def _block(
+        self, here_BD: Tensor, there_BD: Tensor, z_goal_BD: Tensor, left_B: Tensor
+    ) -> Tensor:
+        """One block: the network's actions along the straight line between two latents."""
+        actions = []
+        for k in range(self._skip):
+            z_BD = torch.lerp(here_BD, there_BD, k / self._skip)
+            left = (left_B - k).clamp(min=1)
+            actions.append(self._direct.act_on_latents(z_BD, z_goal_BD, left))
+        return self._raw_actions.to_blocks(torch.stack(actions, dim=1))[:, 0]

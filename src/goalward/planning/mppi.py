@@ -1,0 +1,62 @@
+"""Model predictive path integral control: a mean of plans, weighted by their costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from goalward.planning.base import (
+    CostFn,
+    Draws,
+    Plan,
+    around,
+    cost_of,
+    require_above_zero,
+    require_sampling,
+    take_best,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MPPI:
+    """Weights of exp(-cost / temperature) over the elites; see `Solver`.
+
+    As in stable-worldmodel, only the elites are weighted, the mean is a candidate of its own, the
+    standard deviation never shrinks, plans are not clipped, and the last mean is returned without
+    being costed. `num_elites = num_samples` weights every plan.
+    """
+
+    kind: Literal["mppi"] = "mppi"
+    num_samples: int = 300
+    num_iters: int = 30
+    num_elites: int = 30
+    init_std: float = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
+    temperature: float = 0.5  # in units of the cost
+
+    def __post_init__(self) -> None:
+        require_sampling(
+            num_samples=self.num_samples,
+            num_iters=self.num_iters,
+            num_elites=self.num_elites,
+            least_elites=1,
+            init_std=self.init_std,
+        )
+        require_above_zero("temperature", self.temperature)
+
+    @torch.inference_mode()
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
+        """Search; see `Solver`."""
+        std_BHA = torch.full_like(mean_BHA, self.init_std)
+        costs_BK = mean_BHA.new_empty(0)
+        for _ in range(self.num_iters):
+            noise_BSHA = draws(self.num_samples, *mean_BHA.shape[1:])
+            plans_BSHA = around(mean_BHA, std_BHA, noise_BSHA)
+            costs_BS = cost_of(cost, plans_BSHA)
+            elites_BKHA, costs_BK = take_best(plans_BSHA, costs_BS, self.num_elites)
+            weights_BK = torch.softmax(-costs_BK / self.temperature, dim=1)
+            mean_BHA = (weights_BK[..., None, None] * elites_BKHA).sum(dim=1)
+        evaluations = self.num_iters * self.num_samples
+        return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1), evaluations=evaluations)

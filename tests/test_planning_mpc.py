@@ -1,0 +1,336 @@
+"""Planning as a controller: what is committed, when it plans anew, and what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from goalward.controllers.file import IDMCard, InverseModel
+from goalward.controllers.gc_idm import GCIDM, GCIDMConfig
+from goalward.controllers.horizon import HorizonConfig
+from goalward.data.splits import SplitConfig
+from goalward.planning.base import CostFn, Draws, Plan
+from goalward.planning.cem import CEM
+from goalward.planning.cost import LatentCost
+from goalward.planning.mpc import MPCConfig, MPCController, plan_with
+from goalward.planning.solvers import SOLVERS, make_solver
+from goalward.types import Array
+from goalward.world.checkpoint import ActionScale, World
+from public_helpers import randomised
+from world_helpers import tiny_model
+
+FRAMES = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
+GOALS = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
+SCALE = ActionScale(mean=(0.1, -0.2), std=(0.5, 2.0))
+QUICK = CEM(num_samples=300, num_iters=2)
+BLOCK = 10  # numbers of five actions of two numbers each
+
+
+class Ramp:
+    """A solver whose plans count 0, 1, 2, ... in hundredths; it remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.means: list[Tensor] = []
+        self.noises: list[Tensor] = []
+        self.costs: list[CostFn] = []
+
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
+        self.means.append(mean_BHA.clone())
+        self.noises.append(draws(1, *mean_BHA.shape[1:]))
+        self.costs.append(cost)
+        ramp = torch.arange(float(mean_BHA[0].numel())).view_as(mean_BHA[0]) / 100
+        actions = ramp.expand_as(mean_BHA)
+        return Plan(actions=actions, cost=mean_BHA.new_zeros(len(mean_BHA)), evaluations=0)
+
+
+@pytest.fixture(name="world", scope="module")
+def world_fixture() -> World:
+    model = randomised(replace(tiny_model(), frameskip=5))
+    return World(model=model, actions=SCALE, id="tiny")
+
+
+def controller(world: World, solver: Any, bound: float = 100.0, **config: Any) -> MPCController:
+    low, high = [-bound] * 2, [bound] * 2
+    return MPCController(
+        world, solver, action_low=low, action_high=high, config=MPCConfig(**config)
+    )
+
+
+def act(mpc: MPCController, times: int) -> Array:
+    return np.stack([mpc.act(FRAMES) for _ in range(times)])
+
+
+def ramp(steps: int) -> Array:
+    """The ramp's raw actions."""
+    z = np.arange(2.0 * steps).reshape(-1, 2) / 100
+    return z * SCALE.std + SCALE.mean
+
+
+def test_a_plans_25_actions_are_executed_in_order_before_the_next_plan(world: World) -> None:
+    solver = Ramp()
+    mpc = controller(world, solver)
+    mpc.reset(GOALS, 50)
+    actions = act(mpc, 25)
+    assert actions.shape == (25, 3, 2) and actions.dtype == np.float32
+    for k in range(3):
+        np.testing.assert_allclose(actions[:, k], ramp(25), rtol=1e-5)
+    assert len(solver.means) == 1 and mpc.plans == [1, 1, 1]
+    np.testing.assert_array_equal(mpc.act(FRAMES), actions[0])
+    assert len(solver.means) == 2 and mpc.plans == [2, 2, 2]
+
+
+def test_a_single_environment_needs_no_batch_axis(world: World) -> None:
+    mpc = controller(world, Ramp())
+    mpc.reset(GOALS[0], 50)
+    np.testing.assert_allclose(mpc.act(FRAMES[0]), ramp(1)[0], rtol=1e-5)
+
+
+def test_actions_are_clipped_to_the_bounds(world: World) -> None:
+    mpc = controller(world, Ramp(), bound=0.15)
+    mpc.reset(GOALS, 50)
+    np.testing.assert_allclose(act(mpc, 25)[:, 0], ramp(25).clip(-0.15, 0.15), rtol=1e-5)
+
+
+def test_a_search_starts_from_the_unexecuted_rest_and_zeros(world: World) -> None:
+    solver = Ramp()
+    mpc = controller(world, solver, receding_horizon=2)
+    mpc.reset(GOALS, 50)
+    act(mpc, 11)
+    first, second = solver.means
+    assert not first.any()
+    expected = torch.zeros(3, 5, BLOCK)
+    expected[:, :3] = torch.arange(2.0 * BLOCK, 5 * BLOCK).view(3, BLOCK) / 100
+    assert torch.equal(second, expected)
+    for colder in ({"receding_horizon": 2, "warm_start": False}, {"receding_horizon": 5}):
+        solver = Ramp()
+        mpc = controller(world, solver, **colder)
+        mpc.reset(GOALS, 50)
+        act(mpc, 26)
+        assert len(solver.means) > 1 and not any(mean.any() for mean in solver.means)
+
+
+def test_only_the_named_environments_begin_anew(world: World) -> None:
+    solver = Ramp()
+    mpc = controller(world, solver, receding_horizon=2)
+    mpc.reset(GOALS, 50)
+    before = act(mpc, 4)
+    mpc.reset(GOALS[:1], 50, environments=[1])
+    after = mpc.act(FRAMES)
+    np.testing.assert_array_equal(after[1], before[0, 1])
+    np.testing.assert_allclose(after[[0, 2]], np.stack([ramp(5)[4]] * 2), rtol=1e-5)
+    assert [len(mean) for mean in solver.means] == [3, 1]
+    act(mpc, 6)  # the others plan anew, from what was left
+    assert [len(mean) for mean in solver.means] == [3, 1, 2]
+    assert not solver.means[1].any() and solver.means[2].any()
+
+
+def test_environments_may_act_one_part_at_a_time(world: World) -> None:
+    solver = Ramp()
+    mpc = controller(world, solver)
+    mpc.reset(GOALS, 50)
+    mpc.act(FRAMES[:2], environments=[2, 0])
+    assert len(solver.means[0]) == 2
+    np.testing.assert_allclose(mpc.act(FRAMES), ramp(2)[[1, 0, 1]], rtol=1e-5)
+    assert [len(mean) for mean in solver.means] == [2, 1]
+
+
+def test_one_default_plan_takes_45_000_predictor_calls(world: World) -> None:
+    mpc = controller(world, make_solver("cem"))
+    mpc.reset(GOALS[:1], 50)
+    for _ in range(25):
+        mpc.act(FRAMES[:1])
+    assert mpc.predictor_calls == [45_000] and mpc.plans == [1]
+
+
+def test_an_attempt_goes_the_same_way_alone_and_beside_others(world: World) -> None:
+    together = controller(world, QUICK)
+    together.reset(GOALS, 50)
+    expected = act(together, 30)
+    for k in range(3):
+        alone = controller(world, QUICK)
+        alone.reset(GOALS[k], 50)
+        actions = [alone.act(FRAMES[k]) for _ in range(30)]
+        np.testing.assert_array_equal(actions, expected[:, k])
+    # In another place, and after another attempt there.
+    together.reset(GOALS[2:], 50, environments=[0])
+    moved = [together.act(FRAMES[2:], environments=[0])[0] for _ in range(30)]
+    np.testing.assert_array_equal(moved, expected[:, 2])
+
+
+def test_draws_depend_on_the_goal_and_the_seed_alone(world: World) -> None:
+    def noise(goals: Array, **config: Any) -> Tensor:
+        solver = Ramp()
+        mpc = controller(world, solver, **config)
+        mpc.reset(goals, 50)
+        mpc.act(FRAMES[: len(goals)])
+        return solver.noises[0]
+
+    plain = noise(GOALS)
+    assert torch.equal(noise(GOALS[[2, 0]]), plain[[2, 0]])
+    assert not torch.equal(plain[0], plain[1])
+    assert not torch.equal(noise(GOALS, seed=1), plain)
+
+
+def test_an_attempts_seed_may_come_from_elsewhere(world: World) -> None:
+    solver, asked = Ramp(), []
+
+    def seed_of(goal: Array, seed: int) -> int:
+        asked.append((goal.shape, seed))
+        return 7
+
+    low, high, config = [-1, -1], [1, 1], MPCConfig(seed=3)
+    mpc = MPCController(
+        world, solver, action_low=low, action_high=high, config=config, seed_of=seed_of
+    )
+    mpc.reset(GOALS[:2], 50)
+    mpc.act(FRAMES[:2])
+    assert asked == [((16, 16, 3), 3)] * 2
+    expected = torch.randn(1, 5, BLOCK, generator=torch.Generator().manual_seed(7))
+    assert torch.equal(solver.noises[0], expected.expand(2, -1, -1, -1))
+
+
+def test_goals_are_encoded_once_and_frames_only_where_a_plan_starts(world: World) -> None:
+    mpc = controller(world, Ramp(), receding_horizon=1)
+    counts: list[int] = []
+    encode: Callable[[Tensor], Tensor] = mpc._encode
+
+    def counting(frames: Tensor) -> Tensor:
+        counts.append(len(frames))
+        return encode(frames)
+
+    mpc._encode = counting  # type: ignore[assignment]
+    mpc.reset(GOALS, 50)
+    act(mpc, 6)
+    assert sum(counts) == 3 + 3 + 3
+    mpc.reset(GOALS[:1], 50, environments=[2])
+    act(mpc, 1)
+    assert sum(counts) == 3 + 3 + 3 + 1 + 1
+
+
+@torch.no_grad()
+def test_a_plan_is_costed_from_the_present_frame_to_the_goal(world: World) -> None:
+    solver = Ramp()
+    mpc = controller(world, solver)
+    mpc.reset(GOALS, 50)
+    mpc.act(FRAMES)
+    plans = torch.randn(3, 4, 5, BLOCK, generator=torch.Generator().manual_seed(0))
+    z, goal = (mpc._encode(torch.from_numpy(frames)) for frames in (FRAMES, GOALS))
+    torch.testing.assert_close(
+        solver.costs[0](plans), LatentCost(world.model, z[:, None], goal)(plans)
+    )
+
+
+@torch.no_grad()
+def test_a_history_has_frames_a_model_step_apart_and_the_executed_actions(world: World) -> None:
+    solver = Ramp()
+    mpc = controller(world, solver, bound=0.15, receding_horizon=2, history=3)
+    mpc.reset(GOALS[:1], 50)
+    films = np.random.default_rng(2).integers(0, 256, (21, 1, 16, 16, 3), dtype=np.uint8)
+    raw = torch.from_numpy(np.stack([mpc.act(frames)[0] for frames in films]))
+    z = mpc._encode(torch.from_numpy(films[:, 0]))
+    goal = mpc._encode(torch.from_numpy(GOALS[:1]))
+    plans = torch.randn(1, 4, 5, BLOCK, generator=torch.Generator().manual_seed(0))
+    blocks = SCALE.normalise(raw[:20]).view(1, 4, BLOCK)
+    for number, seen, between in ((0, [0], []), (1, [0, 5, 10], [0, 1]), (2, [10, 15, 20], [2, 3])):
+        cost = LatentCost(world.model, z[None, seen], goal, actions_BTA=blocks[:, between])
+        torch.testing.assert_close(solver.costs[number](plans), cost(plans))
+
+
+def test_attempts_of_different_ages_are_planned_for_with_the_history_they_have(
+    world: World,
+) -> None:
+    solver = Ramp()
+    mpc = controller(world, solver, receding_horizon=1, history=3)
+    mpc.reset(GOALS, 50)
+    act(mpc, 5)
+    mpc.reset(GOALS[:1], 50, environments=[1])
+    act(mpc, 1)
+    assert [len(mean) for mean in solver.means] == [3, 1, 2]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_controls(world: World, name: Any) -> None:
+    solver = replace(make_solver(name), num_iters=2)
+    mpc = controller(world, solver, bound=1.0, receding_horizon=2, history=2)
+    mpc.reset(GOALS, 50)
+    actions = act(mpc, 21)
+    assert np.isfinite(actions).all() and np.abs(actions).max() <= 1
+    assert mpc.plans == [3, 3, 3]
+    assert mpc.predictor_calls == [3 * 2 * solver.num_samples * 5] * 3
+    mpc.reset(GOALS[:1], 50, environments=[1])
+    assert mpc.plans == [3, 0, 3] and mpc.predictor_calls[1] == 0
+
+
+def test_a_plan_that_is_not_finite_is_refused(world: World) -> None:
+    def diverging(cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
+        return Plan(actions=mean_BHA / 0, cost=mean_BHA[:, 0, 0], evaluations=0)
+
+    mpc = controller(world, diverging)
+    mpc.reset(GOALS, 50)
+    with pytest.raises(ValueError, match="not finite; use smaller steps"):
+        mpc.act(FRAMES)
+
+
+def test_a_controllers_file_has_what_planning_needs(world: World) -> None:
+    network = GCIDMConfig(latent_dim=16, action_dim=2, hidden_dim=8)
+    card = IDMCard(
+        task=None,
+        world_id="tiny",
+        world=world.model.config,
+        action_scale=SCALE,
+        network=network,
+        time_to_go=None,
+        horizon=HorizonConfig(),
+        action_low=(-0.15, -0.15),
+        action_high=(0.15, 0.15),
+        latents_id="none",
+        split=SplitConfig(),
+    )
+    model = InverseModel(card=card, world=world.model, network=GCIDM(network), time_to_go=None)
+    mpc = plan_with(model, Ramp())
+    mpc.reset(GOALS, 50)
+    assert mpc.world_id == "tiny" and np.abs(act(mpc, 25)).max() == np.float32(0.15)
+    with pytest.raises(ValueError, match="does not tell their mean and std"):
+        plan_with(replace(model, card=replace(card, action_scale=None)), Ramp())
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"horizon": 0}, "horizon must be at least 1, got 0"),
+        ({"receding_horizon": 0}, "receding_horizon must be at least 1, got 0"),
+        ({"receding_horizon": 6}, "receding_horizon must be at most horizon = 5, got 6"),
+        ({"history": 0}, "history must be at least 1, got 0"),
+        ({"history": 4}, "history must be at most the world model's 3, got 4"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+    ],
+)
+def test_unusable_settings_are_refused_by_name(
+    world: World, config: dict[str, int], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        controller(world, Ramp(), **config)
+
+
+def test_unusable_bounds_and_a_world_model_without_a_scale_are_refused(world: World) -> None:
+    for low, high, said in (
+        ([-1], [1, 1], r"action_low must have 2 numbers.*\(1,\)"),
+        ([-1, -1], 1, r"action_high must have 2 numbers.*\(\)"),
+        ([1, 1], [-1, 1], "action_low must be at most action_high"),
+        ([np.nan, 1], [1, 1], "action_low must be at most action_high"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            MPCController(world, Ramp(), action_low=low, action_high=high)
+    with pytest.raises(ValueError, match="does not tell their mean and std"):
+        controller(replace(world, actions=None), Ramp())
+
+
+def test_acting_before_a_goal_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="call reset"):
+        controller(world, Ramp()).act(FRAMES)
