@@ -38,7 +38,8 @@ HORIZONS = """\
 Success with 95% intervals on pairs of the **validation** episodes, `paper` protocol (goal 25 steps
 on, budget 50), and the mean number of steps. `budget` is the paper's: the network is told what is
 left of the budget. `time-to-go` tells it a quantile of the learned time to go; `fixed` always the
-same number. These figures choose the setting; they are no results.
+same number. These figures choose the setting; they are no results. What blind policies score on
+pairs like these: [FLOORS.md](FLOORS.md).
 """
 
 ACTIONS = """\

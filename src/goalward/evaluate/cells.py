@@ -76,7 +76,8 @@ class Setting:
 
     def row_file(self, folder: Path, method: Method, seed: int) -> RowFile:
         """Where the rows of a cell are."""
-        name = f"{method.name}-seed{seed}-{self.cell_id(method, seed)}.jsonl"
+        plain = method.name.partition(":")[0]  # its settings are in the id
+        name = f"{plain}-seed{seed}-{self.cell_id(method, seed)}.jsonl"
         return RowFile(folder / ROWS / name)
 
 

@@ -74,4 +74,5 @@ def _demonstration(pool: SimulatorPool, attempt: Attempt) -> Strip:
 
 def _strip(run: Run, pool: SimulatorPool, attempt: Attempt, budget: int) -> Strip:
     (episode,) = run_wave(run.method.make(run.seed), pool, [attempt], budget=budget)
-    return Strip(label=run.method.name, frames=episode.frames, success=episode.success)
+    label = run.method.name.partition(":")[0]  # settings would leave the frames no room
+    return Strip(label=label, frames=episode.frames, success=episode.success)

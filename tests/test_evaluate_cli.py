@@ -1,0 +1,144 @@
+"""`goalward evaluate`: from the command line to rows, a table and pictures, whatever interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from controller_helpers import smoke
+from goalward import cli
+from goalward.controllers.stage import train_controller
+from goalward.embed import embed
+from goalward.world.checkpoint import ActionScale, save_world
+from goalward.world.encoders import ConvConfig
+from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
+from test_cli import refusal
+
+Capture = pytest.CaptureFixture[str]
+QUICK_CEM = "cem:solver.num_samples=8,solver.num_iters=2,solver.num_elites=2"
+
+
+@pytest.fixture(name="episodes", scope="module")
+def episodes_fixture(dataset: Callable[[str], Path]) -> Path:
+    return dataset("two-room")
+
+
+@pytest.fixture(name="controller", scope="module")
+def controller_fixture(tmp_path_factory: pytest.TempPathFactory, episodes: Path) -> Path:
+    """A controller that was hardly trained, on a world model that was not."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    torch.manual_seed(0)
+    model = LeWM(
+        LeWMConfig(
+            action_dim=2,
+            encoder=ConvConfig(channels=(8, 16), keypoints=8),
+            latent_dim=16,
+            projector_dim=16,
+            predictor=PredictorConfig(depth=1, heads=2, dim_head=8, mlp_dim=16),
+        )
+    )
+    scale = ActionScale(mean=(0.0, 0.0), std=(1.0, 1.0))
+    save_world(folder / "world", "best", model, scale)
+    embed(folder / "world", episodes, folder / "latents")
+    train_controller(smoke(folder / "latents", 4), folder / "latents", folder / "controller")
+    return folder / "controller"
+
+
+def arguments(out: Path, episodes: Path, controller: Path, *more: str) -> list[str]:
+    run = ["evaluate", "two-room", "--out", str(out), "--episodes", str(episodes)]
+    run += ["--model", str(controller), "--in-distribution", "--offset", "10", "--budget", "8"]
+    return [*run, "--device", "cpu", "--workers", "1", "--environments", "2", *more]
+
+
+def stored_rows(out: Path) -> list[dict[str, Any]]:
+    texts = [path.read_text() for path in sorted((out / "rows").iterdir())]
+    rows = [json.loads(line) for text in texts for line in text.splitlines()]
+    for row in rows:
+        del row["decision_ms"]  # the one thing that never repeats
+    return sorted(rows, key=lambda row: (row["cell"], row["pair"]))
+
+
+def test_methods_are_compared_on_the_same_pairs_and_not_run_twice(
+    capsys: Capture, tmp_path: Path, episodes: Path, controller: Path
+) -> None:
+    out = tmp_path / "e"
+    run = arguments(out, episodes, controller, "--pairs", "3")
+    methods = ["--controller", "gc-idm", QUICK_CEM, "random"]
+    assert cli.main([*run, *methods, "--json", "--video", "1"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [m["method"] for m in facts["methods"]] == ["gc-idm", QUICK_CEM, "random"]
+    assert all(m["rate"]["count"] == 3 for m in facts["methods"])
+    assert facts["latency"][QUICK_CEM]["longest"] > facts["latency"]["random"]["longest"]
+    assert all(Path(path).stat().st_size > 1000 for path in facts["pictures"])
+    rows = stored_rows(out)
+    assert len(rows) == 9 and {row["pairs"] for row in rows} == {facts["pairs"]}
+    calls = {row["method"]: row["predictor_calls"] for row in rows}
+    assert calls["gc-idm"] == 0 and calls[QUICK_CEM] == 8 * 2 * 5
+    before = {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()}
+
+    assert cli.main([*run, "--controller", "zero", *methods[1:]]) == 0
+    shown = capsys.readouterr().out
+    assert "zero" in shown and "ms a plan" in shown and facts["pairs"] in shown
+    after = {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()}
+    assert before.items() <= after.items() and len(after) == 4
+
+
+def test_a_killed_evaluation_ends_in_the_rows_of_an_unbroken_one(
+    tmp_path: Path, episodes: Path, controller: Path
+) -> None:
+    def command(out: str) -> list[str]:
+        run = arguments(tmp_path / out, episodes, controller, "--pairs", "12", "--threads", "1")
+        return [sys.executable, "-m", "goalward.cli", *run, "--controller", "gc-idm", "--json"]
+
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command("broken"), **silent)  # type: ignore[call-overload]
+    end = time.monotonic() + 120
+    while not list((tmp_path / "broken").glob("rows/*")) and time.monotonic() < end:
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(stored_rows(tmp_path / "broken")) < 12
+    for out in ("broken", "whole"):
+        subprocess.run(
+            command(out),
+            check=True,
+            capture_output=True,
+            timeout=200,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    broken, whole = stored_rows(tmp_path / "broken"), stored_rows(tmp_path / "whole")
+    assert broken == whole
+    assert [row["pair"] for row in broken] == list(range(12))
+
+
+def test_what_cannot_be_evaluated_is_refused_in_one_line(
+    capsys: Capture, tmp_path: Path, episodes: Path, controller: Path
+) -> None:
+    def said(*more: str) -> str:
+        return refusal(capsys, *arguments(tmp_path / "e", episodes, controller, *more))
+
+    assert "is not one of gc-idm" in said("--controller", "magic")
+    assert "no such value" in said("--controller", "gc-idm:speed=3")
+    assert "num_elites" in said("--controller", "cem:solver.num_elites=1000")
+    assert "--pairwise" in said("--controller", "interpolation")
+    assert "asked for 100000 pairs" in said("--pairs", "100000")
+    assert "budget must be at least 1" in said("--pairs", "2", "--budget", "0")
+    text = refusal(capsys, "evaluate", "push-t", *arguments(tmp_path, episodes, controller)[2:])
+    assert "not on push-t" in text
+    text = refusal(capsys, "evaluate", "two-room", "--out", str(tmp_path / "new"))
+    assert "--model" in text
+    bare = ("evaluate", "two-room", "--out", str(tmp_path / "new"), "--controller", "zero")
+    assert "give the episodes" in refusal(capsys, *bare)
+    other = arguments(tmp_path / "e", episodes, controller, "--pairs", "3", "--seed", "9")
+    assert "other pairs than asked for" in refusal(capsys, *other, "--controller", "zero")
