@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PARALLEL := -n 2 --dist worksteal
 
 .PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-controllers docs clean
 
@@ -14,10 +15,10 @@ demo: $(INSTALLED) gl ## from nothing: collect Two-Room demonstrations and draw 
 	$(BIN)/goalward inspect runs/demo/two-room
 
 test: $(INSTALLED) gl lint ## lint, types and the test suite (under ten minutes on two cores)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
 
 test-all: $(INSTALLED) gl lint ## as `make test`, with the slow tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 lint: $(INSTALLED) ## ruff and mypy
 	$(BIN)/ruff check .

