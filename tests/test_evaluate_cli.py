@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import torch
 
 from controller_helpers import smoke
 from goalward import cli
+from goalward.controllers.file import load_inverse_model, save_inverse_model
 from goalward.controllers.stage import train_controller
+from goalward.data.splits import SplitConfig
 from goalward.embed import embed
 from goalward.world.checkpoint import ActionScale, save_world
 from goalward.world.encoders import ConvConfig
@@ -120,6 +123,18 @@ def test_a_killed_evaluation_ends_in_the_rows_of_an_unbroken_one(
     broken, whole = stored_rows(tmp_path / "broken"), stored_rows(tmp_path / "whole")
     assert broken == whole
     assert [row["pair"] for row in broken] == list(range(12))
+
+
+def test_pairs_of_episodes_that_a_model_may_have_seen_are_refused(
+    capsys: Capture, tmp_path: Path, episodes: Path, controller: Path
+) -> None:
+    model = load_inverse_model(controller)
+    other = replace(model, card=replace(model.card, split=SplitConfig(seed=7)))
+    save_inverse_model(tmp_path / "other.safetensors", other)
+    run = arguments(tmp_path / "e", episodes, tmp_path / "other.safetensors")
+    run.remove("--in-distribution")
+    assert "held out other episodes" in refusal(capsys, *run)
+    assert not (tmp_path / "e").exists()
 
 
 def test_what_cannot_be_evaluated_is_refused_in_one_line(

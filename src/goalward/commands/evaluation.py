@@ -64,7 +64,7 @@ class Evaluate:
 
     def run(self) -> int:
         """Evaluate and print the table."""
-        from goalward.commands.evaluation_setup import evaluation_runs
+        from goalward.commands.evaluation_setup import evaluation_runs, require_split
         from goalward.config import to_json
         from goalward.devices import use_threads
         from goalward.evaluate.evaluation import evaluate, prepare_pairs
@@ -91,6 +91,9 @@ class Evaluate:
             seeds=self.seeds,
             device=self.device,
         )
+        if not self.in_distribution:
+            paths = [*self.model, *(Path(c) for c in self.controller if Path(c).exists())]
+            require_split(paths, config.split)
         pairs = prepare_pairs(self.out, config, self.episodes)
         total = len(runs) * len(pairs.attempts)
         bar = console.progress(f"evaluate {task.name}", total, unit="episodes", quiet=self.as_json)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from goalward.controllers.file import InverseModel, load_inverse_model
+from goalward.data.splits import SplitConfig
 from goalward.devices import choose_device
 from goalward.evaluate.cells import Observer
 from goalward.evaluate.evaluation import Run
@@ -50,6 +51,21 @@ def evaluation_runs(
         return runs, None
     first = loaded[0]
     return runs, Observer(world_id=first.card.world_id, encode=FrameEncoder(first.world))
+
+
+def require_split(models: Sequence[Path], split: SplitConfig) -> None:
+    """Refuse pairs of episodes that a model may have been trained on.
+
+    Raises:
+        ValueError: a model's training held out other episodes.
+    """
+    for path in models:
+        found = load_inverse_model(path).card.split
+        if found != split:
+            raise ValueError(
+                f"{path}: its training held out other episodes ({found}) than the pairs come from "
+                f"({split}); use --in-distribution, which says so in the result"
+            )
 
 
 def require_task(model: InverseModel, task: Task) -> None:
