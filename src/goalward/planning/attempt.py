@@ -5,13 +5,13 @@ Shapes: T known latents, H model steps, D latent numbers, A numbers of an action
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from goalward.controllers.simple import goal_number
 from goalward.planning.raw_actions import RawActions
 from goalward.seeding import generator
 from goalward.types import Array
@@ -22,8 +22,7 @@ def goal_seed(goal: Array, seed: int) -> int:
 
     The same goal gets the same draws whoever attempts it, before or after or beside which others.
     """
-    digest = hashlib.sha256(np.ascontiguousarray(goal).tobytes()).digest()
-    return int(generator("planning", seed, int.from_bytes(digest[:8], "big")).integers(2**63))
+    return int(generator("planning", seed, goal_number(goal)).integers(2**63))
 
 
 class Attempt:
