@@ -67,7 +67,7 @@ def planned(controller: Any, frames: Array = FRAMES, goals: Array = GOALS) -> Ar
 
 def test_a_proposal_begins_with_gc_idms_own_action(model: InverseModel) -> None:
     hybrid, direct = HybridController(model, HybridConfig(search=SEARCH)), DirectController(model)
-    encode = hybrid._encode
+    encode = hybrid.encode
     z, goal = (encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
     with torch.inference_mode():
         blocks = hybrid.propose(z, goal, torch.full((3,), 50))
@@ -80,7 +80,7 @@ def test_a_proposal_begins_with_gc_idms_own_action(model: InverseModel) -> None:
 def test_the_hybrid_never_takes_a_plan_that_the_model_thinks_worse(model: InverseModel) -> None:
     controller = HybridController(model, HybridConfig(search=SEARCH, commit=10))
     actions = torch.from_numpy(planned_at_once(controller, 10))
-    z, goal = (controller._encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
+    z, goal = (controller.encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
     with torch.inference_mode():
         proposal = controller.propose(z, goal, torch.full((3,), 50))
         cost = LatentCost(model.world, z[:, None], goal)
@@ -140,7 +140,7 @@ def test_committed_actions_are_used_up_before_the_next_look(model: InverseModel)
 def test_a_straight_line_is_decoded_step_by_step(pairwise: InverseModel) -> None:
     controller = InterpolationController(pairwise, InterpolationConfig(horizon=4, commit=4))
     found = planned(controller)
-    z, goal = (controller._encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
+    z, goal = (controller.encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
     with torch.inference_mode():
         points = [torch.lerp(z, goal, k / 4) for k in range(5)]
         expected = [pairwise.network(points[k], points[k + 1]) for k in range(4)]

@@ -198,13 +198,13 @@ def test_an_attempts_seed_may_come_from_elsewhere(world: World) -> None:
 def test_goals_are_encoded_once_and_frames_only_where_a_plan_starts(world: World) -> None:
     mpc = controller(world, Ramp(), receding_horizon=1)
     counts: list[int] = []
-    encode: Callable[[Tensor], Tensor] = mpc._encode
+    encode: Callable[[Tensor], Tensor] = mpc.encode
 
     def counting(frames: Tensor) -> Tensor:
         counts.append(len(frames))
         return encode(frames)
 
-    mpc._encode = counting  # type: ignore[assignment]
+    mpc.encode = counting  # type: ignore[assignment]
     mpc.reset(GOALS, 50)
     act(mpc, 6)
     assert sum(counts) == 3 + 3 + 3
@@ -220,7 +220,7 @@ def test_a_plan_is_costed_from_the_present_frame_to_the_goal(world: World) -> No
     mpc.reset(GOALS, 50)
     mpc.act(FRAMES)
     plans = torch.randn(3, 4, 5, BLOCK, generator=torch.Generator().manual_seed(0))
-    z, goal = (mpc._encode(torch.from_numpy(frames)) for frames in (FRAMES, GOALS))
+    z, goal = (mpc.encode(torch.from_numpy(frames)) for frames in (FRAMES, GOALS))
     torch.testing.assert_close(
         solver.costs[0](plans), LatentCost(world.model, z[:, None], goal)(plans)
     )
@@ -233,8 +233,8 @@ def test_a_history_has_frames_a_model_step_apart_and_the_executed_actions(world:
     mpc.reset(GOALS[:1], 50)
     films = np.random.default_rng(2).integers(0, 256, (21, 1, 16, 16, 3), dtype=np.uint8)
     raw = torch.from_numpy(np.stack([mpc.act(frames)[0] for frames in films]))
-    z = mpc._encode(torch.from_numpy(films[:, 0]))
-    goal = mpc._encode(torch.from_numpy(GOALS[:1]))
+    z = mpc.encode(torch.from_numpy(films[:, 0]))
+    goal = mpc.encode(torch.from_numpy(GOALS[:1]))
     plans = torch.randn(1, 4, 5, BLOCK, generator=torch.Generator().manual_seed(0))
     blocks = SCALE.normalise(raw[:20]).view(1, 4, BLOCK)
     for number, seen, between in ((0, [0], []), (1, [0, 5, 10], [0, 1]), (2, [10, 15, 20], [2, 3])):

@@ -26,29 +26,50 @@ def goal_seed(goal: Array, seed: int) -> int:
 
 
 class Attempt:
-    """One environment's goal, random generator, committed actions, and past.
+    """One environment's goal, random generator and committed actions.
 
     Attributes:
         z_goal_D: The goal.
-        mean_HA: Where the next search starts, in z-scores.
         generator: Of its own, so that nobody else's plans change its draws.
         plans: Made for it so far.
         predictor_calls: Made for it so far.
     """
 
-    def __init__(self, z_goal_D: Tensor, mean_HA: Tensor, *, seed: int, history: int) -> None:
-        self.z_goal_D, self.mean_HA = z_goal_D, mean_HA
+    def __init__(self, z_goal_D: Tensor, *, seed: int) -> None:
+        self.z_goal_D = z_goal_D
         self.generator = torch.Generator().manual_seed(seed)
         self.plans = self.predictor_calls = 0
         self._committed: deque[Array] = deque()
-        self._executed: list[Array] = []  # since the last latent
-        self._latents: deque[Tensor] = deque(maxlen=history)
-        self._blocks: deque[Tensor] = deque(maxlen=history - 1)  # between the latents
 
     @property
     def committed(self) -> int:
         """Raw actions that are left of the plan."""
         return len(self._committed)
+
+    def commit(self, actions: Array) -> None:
+        """Take a new plan's raw actions, one a row."""
+        assert not self._committed
+        self._committed.extend(actions)
+        self.plans += 1
+
+    def next_action(self) -> Array:
+        """The next committed action."""
+        return self._committed.popleft()
+
+
+class RememberingAttempt(Attempt):
+    """An attempt that knows its past, and where the next search starts.
+
+    Attributes:
+        mean_HA: Where the next search starts, in z-scores.
+    """
+
+    def __init__(self, z_goal_D: Tensor, mean_HA: Tensor, *, seed: int, history: int) -> None:
+        super().__init__(z_goal_D, seed=seed)
+        self.mean_HA = mean_HA
+        self._executed: list[Array] = []  # since the last latent
+        self._latents: deque[Tensor] = deque(maxlen=history)
+        self._blocks: deque[Tensor] = deque(maxlen=history - 1)  # between the latents
 
     @property
     def known(self) -> int:
@@ -69,14 +90,8 @@ class Attempt:
             self._blocks.append(block_A.to(z_D.device))
         self._executed.clear()
 
-    def commit(self, actions: Array, mean_HA: Tensor) -> None:
-        """Take a new plan's raw actions, one a row, and where the next search starts."""
-        assert not self._committed
-        self._committed.extend(actions)
-        self.mean_HA = mean_HA
-
     def next_action(self) -> Array:
         """The next committed action; it counts as executed."""
-        action = self._committed.popleft()
+        action = super().next_action()
         self._executed.append(action)
         return action

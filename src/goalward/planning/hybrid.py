@@ -16,9 +16,10 @@ from goalward import defaults
 from goalward.controllers.direct import DirectController
 from goalward.controllers.file import InverseModel
 from goalward.controllers.horizon import HorizonConfig
+from goalward.planning.attempt import Attempt
 from goalward.planning.base import SeededDraws
 from goalward.planning.cem import CEM
-from goalward.planning.committed import CommittedController, Task
+from goalward.planning.committed import GoalPlanner
 from goalward.planning.cost import LatentCost
 from goalward.planning.raw_actions import RawActions
 from goalward.planning.rollout import last_latent
@@ -46,7 +47,7 @@ class HybridConfig:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
-class HybridController(CommittedController):
+class HybridController(GoalPlanner):
     """A `Controller` that replaces the proposal only where the predicted cost falls.
 
     Raises:
@@ -67,20 +68,22 @@ class HybridController(CommittedController):
         world = World(model=model.world, actions=card.action_scale, id=card.world_id)
         self._raw_actions = RawActions(world, card.action_low, card.action_high)
 
-    def plan(self, z_BD: Tensor, tasks: Sequence[Task], steps_left_B: Tensor) -> Array:
+    def plan(self, z_BD: Tensor, attempts: Sequence[Attempt], steps_left_B: Tensor) -> Array:
         """Propose, search, and keep the better one of each environment."""
-        z_goal_BD = torch.stack([task.z_goal_D for task in tasks])
+        z_goal_BD = torch.stack([attempt.z_goal_D for attempt in attempts])
         proposal_BHA = self.propose(z_BD, z_goal_BD, steps_left_B)
         cost = LatentCost(self._model, z_BD[:, None], z_goal_BD)
-        draws = SeededDraws(generators=[task.generator for task in tasks], device=z_BD.device)
+        draws = SeededDraws(
+            generators=[attempt.generator for attempt in attempts], device=z_BD.device
+        )
         found_BHA = self._config.search(cost, proposal_BHA, draws=draws).actions
         both_BSHA = torch.stack([proposal_BHA, found_BHA], dim=1)
         costs_B2 = cost(both_BSHA)
         better_B11 = (costs_B2[:, 1] < costs_B2[:, 0])[:, None, None]
         chosen_BHA = torch.where(better_B11, found_BHA, proposal_BHA)
         proposing = PASSES * self._config.horizon
-        for task in tasks:
-            task.predictor_calls += cost.predictor_calls // len(tasks) + proposing
+        for attempt in attempts:
+            attempt.predictor_calls += cost.predictor_calls // len(attempts) + proposing
         return self._raw_actions.of_blocks(chosen_BHA)[:, : self._config.commit]
 
     def propose(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:

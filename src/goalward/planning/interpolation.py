@@ -16,7 +16,8 @@ from torch import Tensor
 from goalward import defaults
 from goalward.controllers.file import InverseModel
 from goalward.controllers.pairwise import PairwiseIDM
-from goalward.planning.committed import CommittedController, Task
+from goalward.planning.attempt import Attempt
+from goalward.planning.committed import GoalPlanner
 from goalward.planning.raw_actions import RawActions
 from goalward.types import Array
 from goalward.world.checkpoint import World
@@ -44,7 +45,7 @@ class InterpolationConfig:
             raise ValueError(f"commit must be at most horizon = {self.horizon}, got {self.commit}")
 
 
-class InterpolationController(CommittedController):
+class InterpolationController(GoalPlanner):
     """A `Controller` that decodes the straight line from the present to the goal.
 
     A refinement rolls the decoded actions out in the predictor, and decodes the predicted path,
@@ -73,10 +74,10 @@ class InterpolationController(CommittedController):
         world = World(model=model.world, actions=card.action_scale, id=card.world_id)
         self._raw_actions = RawActions(world, card.action_low, card.action_high)
 
-    def plan(self, z_BD: Tensor, tasks: Sequence[Task], steps_left_B: Tensor) -> Array:  # noqa: ARG002
+    def plan(self, z_BD: Tensor, attempts: Sequence[Attempt], steps_left_B: Tensor) -> Array:  # noqa: ARG002
         """Decode candidate paths, and take each environment's best."""
-        z_goal_BD = torch.stack([task.z_goal_D for task in tasks])
-        paths_BSPD = self._paths(z_BD, z_goal_BD, tasks)
+        z_goal_BD = torch.stack([attempt.z_goal_D for attempt in attempts])
+        paths_BSPD = self._paths(z_BD, z_goal_BD, attempts)
         blocks_BSHA = self._decode(paths_BSPD)
         predicts = self._config.refinements > 0 or self._config.candidates > 1
         for _ in range(self._config.refinements):
@@ -88,18 +89,20 @@ class InterpolationController(CommittedController):
             best_B = (ends_BSD - z_goal_BD[:, None]).square().sum(dim=-1).argmin(dim=1)
         rollouts = self._config.refinements + (self._config.candidates > 1)
         calls = rollouts * self._config.candidates * blocks_BSHA.shape[2] if predicts else 0
-        for task in tasks:
-            task.predictor_calls += calls
+        for attempt in attempts:
+            attempt.predictor_calls += calls
         rows_B = torch.arange(len(z_BD), device=z_BD.device)
         return self._raw_actions.of_blocks(blocks_BSHA[rows_B, best_B])[:, : self._config.commit]
 
-    def _paths(self, z_BD: Tensor, z_goal_BD: Tensor, tasks: Sequence[Task]) -> Tensor:
+    def _paths(self, z_BD: Tensor, z_goal_BD: Tensor, attempts: Sequence[Attempt]) -> Tensor:
         """Straight lines (B, S, P + 1, D); all but the first candidate bulge at random."""
         points = self._config.horizon // self._network.config.frameskip
         share_P1 = torch.linspace(0, 1, points + 1, device=z_BD.device)[:, None]
         line_BPD = torch.lerp(z_BD[:, None], z_goal_BD[:, None], share_P1)
         shape = (self._config.candidates, 1, z_BD.shape[1])
-        draws = torch.stack([torch.randn(shape, generator=task.generator) for task in tasks])
+        draws = torch.stack(
+            [torch.randn(shape, generator=attempt.generator) for attempt in attempts]
+        )
         draws[:, 0] = 0.0
         bulge_P1 = self._config.spread * torch.sin(math.pi * share_P1)
         return line_BPD[:, None] + bulge_P1 * draws.to(z_BD.device)

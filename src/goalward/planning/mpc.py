@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from goalward import defaults
-from goalward.controllers.environments import Environments
+from goalward.controllers.environments import Observation
 from goalward.controllers.file import InverseModel
-from goalward.planning.attempt import Attempt, goal_seed
+from goalward.planning.attempt import RememberingAttempt, goal_seed
 from goalward.planning.base import SeededDraws, Solver
+from goalward.planning.committed import CommittedController
 from goalward.planning.cost import MAX_ROLLOUTS, LatentCost
 from goalward.planning.raw_actions import RawActions
 from goalward.types import Array
 from goalward.world.checkpoint import World
-from goalward.world.frame_encoder import FrameEncoder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +46,7 @@ class MPCConfig:
             )
 
 
-class MPCController:
+class MPCController(CommittedController[RememberingAttempt]):
     """A `Controller` that plans, executes the plan's beginning, and plans again.
 
     As stable-worldmodel's policy does, except that executed actions are within the task's bounds,
@@ -77,6 +76,7 @@ class MPCController:
         seed_of: Callable[[Array, int], int] = goal_seed,
         max_rollouts: int = MAX_ROLLOUTS,
     ) -> None:
+        super().__init__(world.model)
         self.config, self.solver, self.world_id = config, solver, world.id
         self._raw_actions = RawActions(world, action_low, action_high)
         if config.history > (most := world.model.config.history):
@@ -84,69 +84,30 @@ class MPCController:
                 f"history must be at most the world model's {most}, got {config.history}"
             )
         self._model, self._seed_of, self._max_rollouts = world.model, seed_of, max_rollouts
-        self._encode = FrameEncoder(world.model)
         self._device = next(world.model.parameters()).device
-        self._environments = Environments()
-        self._attempts: list[Attempt] = []
 
-    @property
-    def predictor_calls(self) -> list[int]:
-        """Calls of the predictor for each environment since its reset."""
-        return [attempt.predictor_calls for attempt in self._attempts]
+    def begin(self, goal: Array, z_goal_D: Tensor) -> RememberingAttempt:
+        """A new attempt, that nothing is known of."""
+        seed = self._seed_of(goal, self.config.seed)
+        history = self.config.history
+        return RememberingAttempt(z_goal_D, self._start(), seed=seed, history=history)
 
-    @property
-    def plans(self) -> list[int]:
-        """Plans made for each environment since its reset."""
-        return [attempt.plans for attempt in self._attempts]
-
-    def reset(
-        self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
-    ) -> None:
-        """Take new goals; see `Controller.reset`. Each is encoded once, here."""
-        frames, where = self._environments.reset(goals, budget, environments)
-        if environments is None:
-            self._attempts = []
-        for k, frame in zip(where, frames, strict=True):
-            z_goal_D = self._latent(frame)
-            seed = self._seed_of(frame, self.config.seed)
-            attempt = Attempt(z_goal_D, self._start(), seed=seed, history=self.config.history)
-            self._attempts[k : k + 1] = [attempt]  # in place of the one before, if there is one
-
-    def act(
-        self,
-        frames: Array,
-        steps_left: npt.ArrayLike | None = None,
-        *,
-        environments: npt.ArrayLike | None = None,
-    ) -> Array:
-        """The next action of every environment; see `Controller.act`.
-
-        Only frames that a plan starts from, or that belong to its history, are looked at.
-        """
-        seen = self._environments.observe(frames, steps_left, environments)
-        acting = [self._attempts[k] for k in seen.environments]
+    def prepare(self, acting: Sequence[RememberingAttempt], seen: Observation) -> None:
+        """Look, and plan where nothing is left."""
         self._look(acting, seen.frames)
         idle = [attempt for attempt in acting if not attempt.committed]
         for known in sorted({attempt.known for attempt in idle}):
             self._plan([attempt for attempt in idle if attempt.known == known])
-        actions = np.stack([attempt.next_action() for attempt in acting])
-        return actions[0] if self._environments.single else actions
 
-    def _look(self, acting: Sequence[Attempt], frames: Array) -> None:
+    def _look(self, acting: Sequence[RememberingAttempt], frames: Array) -> None:
         """Encode the present where a plan starts, or at every model step if there is a history."""
         step = self._model.config.frameskip
         every = step if self.config.history > 1 else step * self.config.receding_horizon
         for attempt, frame in zip(acting, frames, strict=True):
             if attempt.committed % every == 0:
-                attempt.see(self._latent(frame), self._raw_actions)
+                attempt.see(self.latent(frame), self._raw_actions)
 
-    def _latent(self, frame: Array) -> Tensor:
-        """A frame's latent (D,)."""
-        # One by one, which is nothing beside a plan: in batches, the last bits would depend on who
-        # else is there, and a search may turn them into another plan.
-        return self._encode(torch.from_numpy(frame[None]))[0]
-
-    def _plan(self, attempts: Sequence[Attempt]) -> None:
+    def _plan(self, attempts: Sequence[RememberingAttempt]) -> None:
         """Plan for attempts that know as many latents each, all at once."""
         z_BTD, blocks_BTA = map(torch.stack, zip(*(a.past() for a in attempts), strict=True))
         cost = LatentCost(
@@ -164,8 +125,8 @@ class MPCController:
             raise ValueError(f"{self.solver} diverged: its plan is not finite; use smaller steps")
         raw_BLR = self._raw_actions.of_blocks(plan_BHA[:, : self.config.receding_horizon])
         for attempt, actions, plan_HA in zip(attempts, raw_BLR, plan_BHA, strict=True):
-            attempt.commit(actions, self._start(plan_HA))
-            attempt.plans += 1
+            attempt.commit(actions)
+            attempt.mean_HA = self._start(plan_HA)
             attempt.predictor_calls += cost.predictor_calls // len(attempts)
 
     def _start(self, plan_HA: Tensor | None = None) -> Tensor:
