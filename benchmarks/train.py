@@ -98,7 +98,7 @@ class OneByOne(GCIDM):
         """Actions (B, A)."""
         assert self.modulation is not None
         h_BF = self.backbone(z_BD, z_goal_BD)
-        gamma_BF, beta_BF = self.modulation._compute(steps_left_B)
+        gamma_BF, beta_BF = self.modulation.compute(steps_left_B)
         return self.head(h_BF * (1 + gamma_BF) + beta_BF)
 
 

@@ -19,12 +19,15 @@ import torch
 from controller_helpers import dot_latents_fixture, many_dots_fixture, tiny_world_fixture  # noqa: F401
 from goalward import cli
 from goalward.data.episodes import open_episodes
+from goalward.data.pixels import normalise
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.devices import choose_devices
 from goalward.embed import EmbedConfig, embed, open_latents
-from goalward.world.checkpoint import load_world
+from goalward.world.checkpoint import load_world, world_id
+from goalward.world.encoders import ConvConfig
 from goalward.world.frame_encoder import FrameEncoder
 from goalward.world.judge import encode_rows
+from goalward.world.lewm import LeWM, LeWMConfig
 from goalward.world.stage import train_world
 from test_cli import refusal
 from world_helpers import ROWS, dots_fixture, tiny_config, write_dots  # noqa: F401
@@ -129,6 +132,26 @@ def test_several_devices_share_a_batch_and_agree(tiny_world: Path) -> None:
     torch.testing.assert_close(shared(frames), alone)
     torch.testing.assert_close(shared(frames[:1]), alone[:1])
     assert choose_devices("cpu") == (cpu,)
+
+
+def test_a_frame_encoder_gives_the_models_latents_and_leaves_the_model_alone() -> None:
+    model = LeWM(LeWMConfig(action_dim=2, encoder=ConvConfig(image_size=32, channels=(8, 16))))
+    norms = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
+    for norm in (module for module in model.modules() if isinstance(module, norms)):
+        assert norm.running_mean is not None and norm.running_var is not None
+        torch.nn.init.uniform_(norm.weight, 0.5, 2.0)
+        torch.nn.init.normal_(norm.bias)
+        torch.nn.init.normal_(norm.running_mean)
+        torch.nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    before = world_id(model, None)
+    frames = torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8)
+    encode = FrameEncoder(model.train())
+    assert model.training and world_id(model, None) == before
+    with torch.inference_mode():
+        expected = model.eval().encode(normalise(frames, 32))
+    torch.testing.assert_close(encode(frames), expected, rtol=1e-4, atol=1e-5)
+    torch.nn.init.zeros_(next(model.parameters()))
+    torch.testing.assert_close(encode(frames), expected, rtol=1e-4, atol=1e-5)  # frozen
 
 
 def test_what_does_not_fit_is_refused_in_one_line_before_anything_is_written(

@@ -91,6 +91,19 @@ def test_large_batches_are_modulated_as_small_ones_are() -> None:
     torch.testing.assert_close(network(z, goal, steps), torch.cat(parts))
 
 
+def test_a_frozen_copy_acts_as_the_network_did_when_it_was_made() -> None:
+    network = new(PAPER)
+    wake_modulation(network)
+    z, z_goal, steps = torch.randn(3, 192), torch.randn(3, 192), torch.tensor([1, 30, 80])
+    with torch.inference_mode():
+        expected = network(z, z_goal, steps)
+        frozen = network.frozen()
+        torch.testing.assert_close(frozen(z, z_goal, steps), expected)
+        wake_modulation(network)
+        torch.testing.assert_close(frozen(z, z_goal, steps), expected)
+        assert not torch.allclose(network(z, z_goal, steps), expected)
+
+
 def test_a_network_without_horizon_embedding_does_not_see_the_horizon() -> None:
     network = new(replace(SMALL, horizon_embedding=False))
     assert network.modulation is None

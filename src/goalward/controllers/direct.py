@@ -46,7 +46,7 @@ class DirectController:
                 "this controller has no time-to-go head; choose the horizon budget or fixed, or "
                 "train one with it"
             )
-        self._network, self._time_to_go = model.network, model.time_to_go
+        self._network, self._time_to_go = model.network.frozen(), model.time_to_go
         self._encode = FrameEncoder(model.world)
         self._device = next(model.network.parameters()).device
         bounds = (model.card.action_low, model.card.action_high)

@@ -6,6 +6,7 @@ numbers of the horizon's embedding, A numbers of an action.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 
@@ -78,6 +79,13 @@ class GCIDM(nn.Module):
             h_BF = h_BF * (1 + gamma_BF) + beta_BF  # Eq. (6)
         return self.head(h_BF)
 
+    def frozen(self) -> GCIDM:
+        """A copy to act with: what depends on the horizon alone is computed once."""
+        copied = copy.deepcopy(self).eval()
+        if copied.modulation is not None:
+            copied.modulation.remember()
+        return copied
+
 
 class Modulation(nn.Module):
     """AdaLN-Zero: steps left to a scale and a shift of the features, both 0 at birth."""
@@ -93,6 +101,7 @@ class Modulation(nn.Module):
             kaiming_linear(config.horizon_dim, width), nn.GELU(), kaiming_linear(width, width)
         )
         self.gamma, self.beta = nn.Linear(width, width), nn.Linear(width, width)
+        self._known: tuple[Tensor, Tensor] | None = None
         for linear in (self.gamma, self.beta):
             nn.init.zeros_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -100,17 +109,26 @@ class Modulation(nn.Module):
     def forward(self, steps_left_B: Tensor) -> tuple[Tensor, Tensor]:
         """Scale and shift of each pair: two of (B, F)."""
         steps_B = steps_left_B.clamp(1, self.max_horizon)
-        if len(steps_B) <= self.max_horizon:
-            return self._compute(steps_B)
-        # There are no more than max_horizon different ones: half of a training step's arithmetic.
-        every = torch.arange(1, self.max_horizon + 1, device=steps_B.device)
-        gamma_HF, beta_HF = self._compute(every)
+        # There are no more than max_horizon different ones: half of a training step's arithmetic,
+        # and of a decision's.
+        gamma_HF, beta_HF = self._table() if self._known is None else self._known
         # An embedding's gradient, unlike that of indexing, is summed in a fixed order.
         return F.embedding(steps_B - 1, gamma_HF), F.embedding(steps_B - 1, beta_HF)
 
-    def _compute(self, steps_B: Tensor) -> tuple[Tensor, Tensor]:
+    def remember(self) -> None:
+        """Compute the scales and shifts of all horizons once: the weights are not to change."""
+        with torch.no_grad():
+            self._known = self._table()
+
+    def compute(self, steps_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Scale and shift of each of these horizons, which need not be whole numbers."""
         c_BC = self.embedding(encode_horizon(steps_B / self.max_horizon, self.frequencies))
         return self.gamma(c_BC), self.beta(c_BC)
+
+    def _table(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of every horizon: two of (H, F)."""
+        device = self.frequencies.device
+        return self.compute(torch.arange(1, self.max_horizon + 1, device=device))
 
 
 def encode_horizon(share_B: Tensor, frequencies_K: Tensor) -> Tensor:
