@@ -5,14 +5,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PARALLEL := -n 2 --dist worksteal
 
-.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-controllers docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-controllers bench-compare docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(INSTALLED) gl ## from nothing: collect Two-Room demonstrations and draw a contact sheet
-	$(BIN)/goalward collect two-room --episodes 100 --out runs/demo/two-room
-	$(BIN)/goalward inspect runs/demo/two-room
+demo: $(INSTALLED) gl ## from nothing to GC-IDM beside CEM on Two-Room (under ten minutes on two cores)
+	$(BIN)/goalward run two-room --preset cpu
 
 test: $(INSTALLED) gl lint ## lint, types and the test suite (under ten minutes on two cores)
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
@@ -49,6 +48,10 @@ bench-plan: $(INSTALLED) ## CEM planning speed beside stable-worldmodel's, and b
 PRESET ?= cpu
 bench-world: $(INSTALLED) gl ## world models of all tasks from nothing (PRESET=cpu or cpu-long); writes results/world
 	$(BIN)/python -m benchmarks.world --preset $(PRESET)
+	$(BIN)/python docs/build.py
+
+bench-compare: $(INSTALLED) gl ## all methods on the same pairs (PRESET as above; hours); writes results/compare
+	$(BIN)/python -m benchmarks.compare --preset $(PRESET)
 	$(BIN)/python docs/build.py
 
 bench-controllers: $(INSTALLED) gl ## controllers on those world models (PRESET as above); writes results/controllers

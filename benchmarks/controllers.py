@@ -7,7 +7,6 @@ validation episodes: the test episodes are left for the results.
 
 from __future__ import annotations
 
-import platform
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +17,27 @@ import numpy as np
 import torch
 import tyro
 
+from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline, machine
 from goalward import defaults
 from goalward.artifacts import load_manifest
-from goalward.config import override, to_json, write_json
+from goalward.config import override, read_config, to_json, write_json
 from goalward.console import progress, show_line
 from goalward.controllers.direct import DirectController
 from goalward.controllers.file import load_inverse_model
 from goalward.controllers.goals import GoalSampler
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.judge import action_errors
-from goalward.controllers.stage import CURVES, ControllerReport, judge_controller, train_controller
+from goalward.controllers.stage import (
+    CURVES,
+    REPORT,
+    ControllerReport,
+    judge_controller,
+    train_controller,
+)
 from goalward.controllers.train_config import ControllerConfig
 from goalward.data.episodes import open_episodes
 from goalward.defaults import PresetName
-from goalward.embed import Latents, embed
+from goalward.embed import Latents
 from goalward.evaluate.control import run_attempts
 from goalward.evaluate.metrics import success_rate
 from goalward.evaluate.pairs import Attempt, attempts, draw_pairs
@@ -41,9 +47,7 @@ from goalward.tasks import TASKS, get_task
 from goalward.tasks.spec import SceneConfig
 from goalward.workers import usable_cpus
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results" / "controllers"
-PICTURES = ROOT / "docs" / "pictures"
+CONTROLLERS = RESULTS / "controllers"
 HORIZONS = (
     HorizonConfig(mode="budget"),
     *(HorizonConfig(mode="time-to-go", level=level) for level in (0.5, 0.25, 0.1, 0.05)),
@@ -65,23 +69,19 @@ class Arguments:
     """The tasks, one after the other."""
     pairs: int = 100
     """Validation pairs a horizon."""
-    runs: Path = ROOT / "runs" / "world"
+    runs: Path = RUNS
     """Where `benchmarks.world` put datasets and weights."""
 
 
 def measure(task: str, arguments: Arguments) -> None:
     """Embed and train one task, and keep what was found in `results/controllers/`."""
-    runs = arguments.runs / arguments.preset / task
-    with open_episodes(runs / "episodes") as episodes:
-        rows = episodes.num_rows
-    with progress(f"embed {task}", rows, unit="frames", quiet=False) as tick:
-        latents = embed(runs / "world", runs / "episodes", runs / "latents", on_progress=tick)
-    config = controller_config(arguments.preset, latents)
-    report = train(config, latents, runs / "controller")
+    pipeline = bench_pipeline(task, arguments.preset, arguments.runs)
+    latents, runs = pipeline.latents(), pipeline.folder
+    report = read_config(ControllerReport, pipeline.controller() / REPORT)
     facts: dict[str, Any] = {
         "task": task,
         "preset": arguments.preset,
-        "machine": f"{platform.machine()}, {usable_cpus()} CPUs",
+        "machine": machine(),
         "torch": torch.__version__,
         "git_revision": load_manifest(runs / "controller").git_revision,
         "embed_seconds": load_manifest(runs / "latents").seconds,
@@ -91,8 +91,8 @@ def measure(task: str, arguments: Arguments) -> None:
     }
     if task == PAIRWISE_TASK:
         facts["pairwise"] = [pairwise(latents, runs, arguments.preset, k) for k in FRAMESKIPS]
-    (RESULTS / arguments.preset).mkdir(parents=True, exist_ok=True)
-    write_json(RESULTS / arguments.preset / f"{task}.json", facts)
+    (CONTROLLERS / arguments.preset).mkdir(parents=True, exist_ok=True)
+    write_json(CONTROLLERS / arguments.preset / f"{task}.json", facts)
     name = f"controller-{arguments.preset}-{task}-{CURVES}"
     shutil.copy(runs / "controller" / CURVES, PICTURES / name)
 
@@ -185,4 +185,4 @@ if __name__ == "__main__":
     given = tyro.cli(Arguments)
     for name in given.tasks:
         measure(name, given)
-        show_line(f"wrote {RESULTS / given.preset / name}.json")
+        show_line(f"wrote {CONTROLLERS / given.preset / name}.json")

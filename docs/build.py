@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from controllers_page import controllers_page
 from PIL import Image, ImageDraw, ImageFont
+from results_page import results_page
 from world_page import world_page
 
 from goalward.cli import COMMANDS, parse
@@ -49,7 +50,12 @@ def cli_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES = {"cli.md": cli_page, "WORLD.md": world_page, "CONTROLLERS.md": controllers_page}
+PAGES = {
+    "cli.md": cli_page,
+    "WORLD.md": world_page,
+    "CONTROLLERS.md": controllers_page,
+    "RESULTS.md": results_page,
+}
 
 
 def write_pictures() -> None:

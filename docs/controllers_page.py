@@ -6,23 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from provenance_lines import provenance
+
 from goalward.config import read_json
+from goalward.experiments.paper import paper_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = ("two-room", "reacher", "cube", "push-t")
 PRESETS = ("cpu", "cpu-long")
-# Table A of the paper: noise at test time -> mean squared error, cosine, R².
-PAPER_NOISE = {
-    0.0: (0.005017, 0.9966, 0.9933),
-    0.01: (0.005032, 0.9966, 0.9933),
-    0.02: (0.005074, 0.9966, 0.9933),
-    0.05: (0.005733, 0.9961, 0.9924),
-    0.1: (0.008802, 0.9936, 0.9883),
-    0.2: (0.018036, 0.9860, 0.9761),
-    0.5: (0.081068, 0.9416, 0.8924),
-    1.0: (0.321688, 0.7303, 0.5731),
-    2.0: (0.720835, 0.3286, 0.0435),
-}
 
 INTRODUCTION = """\
 # Controllers on frozen latents: what they learn, and which horizon to tell them
@@ -78,7 +69,7 @@ def _section(preset: str, results: list[dict[str, Any]]) -> Iterator[str]:
     for result in results:
         name = f"controller-{preset}-{result['task']}-curves.png"
         yield f"- {result['task']}: [curves](pictures/{name})"
-    yield f"\n{_provenance(results)}\n"
+    yield f"\n{provenance(results)}\nOther work shared the machine now and then.\n"
 
 
 def _horizons(results: list[dict[str, Any]]) -> Iterator[str]:
@@ -137,8 +128,9 @@ def _pairwise(found: dict[str, Any]) -> Iterator[str]:
     yield "deviations; test episodes. The paper's figures in brackets.\n"
     yield "| noise | mean squared error | cosine | R² |"
     yield "| --- | --- | --- | --- |"
+    paper_noise = _paper_noise()
     for row in found["test"]["noise"]:
-        ours, paper = row["error"], PAPER_NOISE[row["sigma"]]
+        ours, paper = row["error"], paper_noise[row["sigma"]]
         yield (
             f"| {row['sigma']:g} | {ours['mse']:.4f} [{paper[0]:.4f}] | "
             f"{ours['cosine']:.3f} [{paper[1]:.3f}] | {ours['r2']:.4f} [{paper[2]:.4f}] |"
@@ -150,11 +142,8 @@ def _pairwise(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _provenance(results: list[dict[str, Any]]) -> str:
-    machines = sorted({result["machine"] for result in results})
-    torches = sorted({result["torch"] for result in results})
-    revisions = sorted({str(result["git_revision"])[:7] for result in results})
-    return (
-        f"Machine: {'; '.join(machines)}; torch {', '.join(torches)}; revision "
-        f"{', '.join(revisions)}.\nOther work shared the machine now and then."
-    )
+def _paper_noise() -> dict[float, tuple[float, float, float]]:
+    """Table A of the paper: noise at test time -> mean squared error, cosine, R²."""
+    table = paper_tables()["table_oracle_noise"]
+    columns = (table["mse"], table["cos"], table["r2"])
+    return dict(zip(table["test_sigma"], zip(*columns, strict=True), strict=True))

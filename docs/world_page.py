@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from provenance_lines import provenance
+
 from goalward.config import read_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +77,8 @@ def _section(preset: str, results: list[dict[str, Any]]) -> Iterator[str]:
         name = f"world-{preset}-{result['task']}"
         yield f"- {result['task']}: [curves](pictures/{name}-curves.png),"
         yield f"  [latents of one episode over training](pictures/{name}-latents.png)"
-    yield f"\n{_provenance(results)}\n"
+    yield f"\n{provenance(results)} Training times include judging and"
+    yield "pictures; other work shared the machine now and then.\n"
 
 
 def _probe_rows(preset: str, result: dict[str, Any]) -> Iterator[str]:
@@ -102,15 +105,4 @@ def _training_row(result: dict[str, Any]) -> str:
         f"| {result['task']} | {shown[0]} | {shown[1]} | {result['episodes']:,} | "
         f"{report['steps']:,} | {100 * report['data_share']:.1f}% | {collect:.1f} min | "
         f"{train:.1f} min | {collect + train:.1f} min |"
-    )
-
-
-def _provenance(results: list[dict[str, Any]]) -> str:
-    machines = sorted({result["machine"] for result in results})
-    torches = sorted({result["torch"] for result in results})
-    revisions = sorted({str(result["git_revision"])[:7] for result in results})
-    return (
-        f"Machine: {'; '.join(machines)}; torch {', '.join(torches)}; revision\n"
-        f"{', '.join(revisions)}. Training times include judging and pictures; other work shared "
-        "the\nmachine now and then."
     )

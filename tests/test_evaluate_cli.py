@@ -81,7 +81,8 @@ def test_methods_are_compared_on_the_same_pairs_and_not_run_twice(
     facts = json.loads(capsys.readouterr().out)
     assert [m["method"] for m in facts["methods"]] == ["gc-idm", QUICK_CEM, "random"]
     assert all(m["rate"]["count"] == 3 for m in facts["methods"])
-    assert facts["latency"][QUICK_CEM]["longest"] > facts["latency"]["random"]["longest"]
+    assert facts["latency"][QUICK_CEM]["plan"] > facts["latency"][QUICK_CEM]["mean"]
+    assert facts["speed_up"] == {}  # there is no CEM with the reference's settings
     assert all(Path(path).stat().st_size > 1000 for path in facts["pictures"])
     rows = stored_rows(out)
     assert len(rows) == 9 and {row["pairs"] for row in rows} == {facts["pairs"]}
@@ -153,7 +154,5 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(
     assert "not on push-t" in text
     text = refusal(capsys, "evaluate", "two-room", "--out", str(tmp_path / "new"))
     assert "--model" in text
-    bare = ("evaluate", "two-room", "--out", str(tmp_path / "new"), "--controller", "zero")
-    assert "give the episodes" in refusal(capsys, *bare)
     other = arguments(tmp_path / "e", episodes, controller, "--pairs", "3", "--seed", "9")
     assert "other pairs than asked for" in refusal(capsys, *other, "--controller", "zero")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from goalward.controllers.simple import RandomController, ZeroController, goal_n
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
 from goalward.evaluate.cells import Method, Observer, Setting, run_cell
+from goalward.evaluate.evaluation import Evaluation
 from goalward.evaluate.frozen_pairs import (
     FrozenPairs,
     PairsConfig,
@@ -25,7 +28,7 @@ from goalward.evaluate.frozen_pairs import (
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.simulators import SimulatorPool, simulator_pool
 from goalward.evaluate.summary import pair_subsets, paired_difference, summarise_method
-from goalward.evaluate.timing import measure_latency
+from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
 from goalward.evaluate.trajectory import action_jerk, final_errors, is_monotone
 from goalward.tasks import get_task
 from goalward.types import Array
@@ -303,4 +306,41 @@ def test_latency_is_told_for_one_environment(pairs: FrozenPairs) -> None:
     frames = np.stack([attempt.goal_frame for attempt in pairs.attempts[:2]])
     found = measure_latency(lambda: ZeroController(2), frames, decisions=20, budget=50)
     assert (found.environments, found.decisions) == (2, 20)
-    assert 0 < found.p50 <= found.p99 <= found.longest < 1000
+    assert 0 < found.p50 <= found.p99 < 1000
+    assert found.plan == found.p50  # it plans nothing ahead: every decision is one
+    assert found.memory_mb is None or found.memory_mb > 50  # torch alone takes more
+
+
+class Planner(ZeroController):
+    """Plans every third decision, which takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.plans, self._decisions = [0], 0
+
+    def act(self, *arguments: Any, **more: Any) -> Array:
+        if self._decisions % 3 == 0:
+            time.sleep(0.01)
+            self.plans = [self.plans[0] + 1]
+        self._decisions += 1
+        return super().act(*arguments, **more)
+
+
+def test_a_plan_is_timed_alone_and_spread_over_its_actions(pairs: FrozenPairs) -> None:
+    frames = pairs.attempts[0].goal_frame[None]
+    found = measure_latency(Planner, frames, decisions=12, budget=50)
+    assert found.plan >= 10 and found.p50 < 5
+    assert found.plan / 4 < found.mean < found.plan / 2
+
+
+def test_speed_ups_are_told_beside_cem(pairs: FrozenPairs) -> None:
+    def latency(mean: float, plan: float) -> Latency:
+        return Latency(
+            environments=1, decisions=1, mean=mean, p50=0, p99=0, plan=plan, memory_mb=None
+        )
+
+    times = {"gc-idm": latency(2.0, 2.0), "cem": latency(200.0, 5_000.0)}
+    found = Evaluation(pairs=pairs, rows={}, latency=times).speed_ups()
+    assert found["gc-idm"] == SpeedUp(decision=100.0, plan=2_500.0)
+    assert found["cem"] == SpeedUp(decision=1.0, plan=1.0)
+    assert Evaluation(pairs=pairs, rows={}, latency={"zero": times["cem"]}).speed_ups() == {}

@@ -27,7 +27,8 @@ from goalward.config import (
     write_json,
 )
 from goalward.files import sync
-from goalward.provenance import git_revision, library_versions, peak_memory_mb
+from goalward.memory import peak_memory_mb
+from goalward.provenance import git_revision, library_versions
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -1,13 +1,11 @@
-"""Which code and which libraries a result came from, and what it took."""
+"""Which code and which libraries a result came from."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
-import resource
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,10 +55,3 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None  # no git, no repository, no commit yet, or a very slow disk
     return done.stdout.decode(errors="surrogateescape").removesuffix("\n")
-
-
-def peak_memory_mb() -> float:
-    """The largest resident size that this process, or one of its children, has had."""
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    unit = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss: bytes on macOS, else KiB
-    return max(usage.ru_maxrss for usage in usages) / unit

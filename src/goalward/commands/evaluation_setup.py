@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from goalward.bundle import NAME as BUNDLED
+from goalward.bundle import bundled_pairs, controller_path
+from goalward.config import differences, to_json
 from goalward.controllers.file import InverseModel, load_inverse_model
 from goalward.data.splits import SplitConfig
 from goalward.devices import choose_device
 from goalward.evaluate.cells import Observer
-from goalward.evaluate.evaluation import Run
+from goalward.evaluate.evaluation import PAIRS, Run
+from goalward.evaluate.evaluation import prepare_pairs as pairs_of_folder
+from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig, save_pairs
 from goalward.evaluate.methods import Models, make_method, names
 from goalward.tasks.spec import Task
 from goalward.world.frame_encoder import FrameEncoder
@@ -30,27 +35,52 @@ def evaluation_runs(
         ValueError: a method is unknown, or a model is missing or another task's.
     """
     chosen = choose_device(device)
+    named = {str(path): load_inverse_model(path, device=chosen) for path in model_paths(specs)}
     loaded = [load_inverse_model(path, device=chosen) for path in models]
+    loaded = loaded or list(named.values())[:1]
     pair_model = None if pairwise is None else load_inverse_model(pairwise, device=chosen)
     runs: list[Run] = []
     for spec in specs:
-        if spec.partition(":")[0] not in names() and Path(spec).exists():
-            own = load_inverse_model(spec, device=chosen)
-            loaded_for_spec = [own]
-            loaded = loaded or [own]
-            spec = "gc-idm"
-        else:
-            loaded_for_spec = loaded
-        for seed, model in _seeded(loaded_for_spec, seeds):
+        own, name = (loaded, spec) if spec not in named else ([named[spec]], "gc-idm")
+        for seed, model in _seeded(own, seeds):
             for known in filter(None, (model, pair_model)):
                 require_task(known, task)
             found = Models(controller=model, pairwise=pair_model)
-            method = make_method(spec, found, action_dim=task.action_dim)
+            method = make_method(name, found, action_dim=task.action_dim)
             runs.append(Run(method=method, seed=seed))
     if not loaded:
         return runs, None
     first = loaded[0]
     return runs, Observer(world_id=first.card.world_id, encode=FrameEncoder(first.world))
+
+
+def model_paths(specs: Sequence[str]) -> list[Path]:
+    """Those of the methods that are controllers' files or folders."""
+    return [Path(s) for s in specs if s.partition(":")[0] not in names() and Path(s).exists()]
+
+
+def with_bundled(task: Task, specs: Sequence[str]) -> list[str]:
+    """The methods, with its path in place of the bundled controller's name."""
+    return [str(controller_path(task.name)) if spec == BUNDLED else spec for spec in specs]
+
+
+def prepare_pairs(folder: Path, config: PairsConfig, episodes: Path | None) -> FrozenPairs:
+    """The folder's pairs; if it has none yet, drawn from the episodes, or those of the package.
+
+    Raises:
+        ValueError: the folder holds other pairs, or the package's pairs are not those asked for.
+    """
+    if episodes is None and not (folder / PAIRS).exists():
+        found = bundled_pairs(config.task, config.count)
+        if found.card.config != config:
+            changes = differences(to_json(found.card.config), to_json(config))
+            raise ValueError(
+                f"the pairs that come with goalward are others ({changes}); "
+                "give --episodes to draw some"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        save_pairs(folder / PAIRS, found)
+    return pairs_of_folder(folder, config, episodes)
 
 
 def require_split(models: Sequence[Path], split: SplitConfig) -> None:

@@ -7,7 +7,8 @@ header that describes them. It needs neither the dataset nor the training's fold
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -75,15 +76,40 @@ class InverseModel:
     time_to_go: TimeToGo | None
 
 
-def save_inverse_model(path: Path, model: InverseModel) -> None:
+def save_inverse_model(path: Path, model: InverseModel, *, half: bool = False) -> None:
     """Write the file, in place of an earlier one; it appears whole or not at all.
 
+    Args:
+        path: Where to.
+        model: What to write.
+        half: Store half precision. It must lose nothing: see `in_half_precision`.
+
     Raises:
-        ValueError: a weight is not finite.
+        ValueError: a weight is not finite, or half precision would change it.
     """
     tensors = _tensors(model)
     require_finite(tensors, path)
+    if half:
+        tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
     write_tensors(path, tensors, {CARD: canonical(to_json(model.card))})
+
+
+def in_half_precision(model: InverseModel) -> InverseModel:
+    """A copy with every weight rounded to half precision, and the id that its encoder then has.
+
+    It computes in single precision as before; a file of half the size holds it exactly.
+
+    Raises:
+        ValueError: a weight is too large for half precision.
+    """
+    rounded = deepcopy(model)
+    with torch.no_grad():
+        for name, tensor in _tensors(rounded).items():
+            if tensor.is_floating_point():
+                tensor.copy_(tensor.half())
+                require_finite({name: tensor}, "in half precision")
+    world = world_id(rounded.world, rounded.card.action_scale)
+    return replace(rounded, card=replace(rounded.card, world_id=world))
 
 
 def load_inverse_model(
@@ -137,6 +163,15 @@ def _tensors(model: InverseModel) -> dict[str, Tensor]:
         for part, module in _modules(model).items()
         for name, tensor in module.state_dict().items()
     }
+
+
+def _halved(name: str, tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    half = tensor.half()
+    if not torch.equal(half.to(tensor.dtype), tensor):
+        raise ValueError(f"half precision would change tensor {name}; use in_half_precision first")
+    return half
 
 
 def _modules(model: InverseModel) -> dict[str, nn.Module]:

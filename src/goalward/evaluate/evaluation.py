@@ -25,8 +25,8 @@ from goalward.evaluate.frozen_pairs import (
 from goalward.evaluate.methods import REFERENCE
 from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.simulators import simulator_pool
-from goalward.evaluate.summary import MethodSummary, pair_subsets, summarise_method
-from goalward.evaluate.timing import Latency, measure_latency
+from goalward.evaluate.summary import MethodSummary, pair_subsets, summarise
+from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
 from goalward.tasks import get_task
 
 PAIRS, LATENCY = "pairs.npz", "latency.json"
@@ -53,19 +53,14 @@ class Evaluation:
     def summaries(self) -> list[MethodSummary]:
         """One line a method and subset of pairs, compared with the reference if it is there."""
         task = get_task(self.pairs.card.config.task)
-        found = []
-        for subset, pairs in pair_subsets(task, self.pairs.attempts).items():
-            chosen = {
-                name: [row for row in rows if row.pair in pairs] for name, rows in self.rows.items()
-            }
-            reference = chosen.get(REFERENCE, [])
-            found += [
-                summarise_method(
-                    rows, subset=subset, reference=[] if name == REFERENCE else reference
-                )
-                for name, rows in chosen.items()
-            ]
-        return found
+        return summarise(self.rows, pair_subsets(task, self.pairs.attempts), REFERENCE)
+
+    def speed_ups(self) -> dict[str, SpeedUp]:
+        """How much faster than the reference each method is; empty without the reference."""
+        reference = self.latency.get(REFERENCE)
+        if reference is None:
+            return {}
+        return {name: SpeedUp.of(found, reference) for name, found in self.latency.items()}
 
 
 def prepare_pairs(folder: Path, config: PairsConfig, dataset: Path | None) -> FrozenPairs:

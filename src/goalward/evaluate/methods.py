@@ -77,7 +77,7 @@ def make_method(spec: str, models: Models, *, action_dim: int) -> Method:
     return Method(
         name=spec,
         config=chosen,
-        model_id=None if model is None else model_id(model),
+        model_id=None if model is None else _used_weights(name, model),
         make=lambda seed: make(chosen, seed),
     )
 
@@ -98,6 +98,12 @@ def _needed(name: str, models: Models) -> InverseModel:
     if models.controller is None:
         raise ValueError(f"{name} needs a trained controller's file; give it with --model")
     return models.controller
+
+
+def _used_weights(name: str, model: InverseModel) -> str:
+    """The id of the weights that a method's actions depend on."""
+    # Planners take the world model out of a controller's file, whichever controller it is.
+    return model.card.world_id if name in SOLVERS else model_id(model)
 
 
 def _default(name: str, model: InverseModel) -> DataclassInstance:

@@ -74,6 +74,27 @@ def summarise_method(
     )
 
 
+def summarise(
+    rows: Mapping[str, Sequence[EpisodeRow]], subsets: Mapping[str, set[int]], reference: str
+) -> list[MethodSummary]:
+    """One line a subset of pairs and method, each beside the reference if that is there.
+
+    Args:
+        rows: Of all seeds, by method.
+        subsets: Numbers of pairs, by name.
+        reference: The method that the others are compared with.
+    """
+    found = []
+    for subset, pairs in subsets.items():
+        chosen = {name: [r for r in some if r.pair in pairs] for name, some in rows.items()}
+        known = chosen.get(reference, [])
+        found += [
+            summarise_method(some, subset=subset, reference=[] if name == reference else known)
+            for name, some in chosen.items()
+        ]
+    return found
+
+
 def paired_difference(rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]) -> Difference:
     """The mean difference over the pairs that both have, bootstrapped over pairs.
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from goalward.controllers.base import Controller
+from goalward.memory import peak_since_restart_mb, restart_peak
 from goalward.types import Array
 
 WARM_UP = 3  # decisions
@@ -23,7 +24,7 @@ class Latency:
     """Times of one controller with so many environments at once, in milliseconds.
 
     A planner decides once for many steps: most of its decisions only hand out what was planned.
-    The mean spreads the planning over all of them; `longest` is one that plans.
+    The mean spreads the planning over all of them; `plan` is the median of those that planned.
     """
 
     environments: int
@@ -31,7 +32,21 @@ class Latency:
     mean: float  # per decision of one environment
     p50: float
     p99: float
-    longest: float
+    plan: float  # for a method that plans nothing ahead, every decision is one
+    memory_mb: float | None  # peak of the whole process meanwhile; None where it is not told
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedUp:
+    """How many times less time a method takes than another."""
+
+    decision: float  # planning spread over the actions that it commits to
+    plan: float  # one planning call
+
+    @classmethod
+    def of(cls, ours: Latency, theirs: Latency) -> SpeedUp:
+        """Of one method over another."""
+        return cls(decision=theirs.mean / ours.mean, plan=theirs.plan / ours.plan)
 
 
 def measure_latency(
@@ -50,7 +65,12 @@ def measure_latency(
     for _ in range(WARM_UP):
         controller.act(frames, budget)
     controller.reset(np.roll(frames, 1, axis=0), budget)
-    seconds = [_seconds(lambda: controller.act(frames, budget)) for _ in range(decisions)]
+    told = restart_peak()
+    seconds, planned = [], []
+    for _ in range(decisions):
+        before = _plans(controller)
+        seconds.append(_seconds(lambda: controller.act(frames, budget)))
+        planned.append(before is None or _plans(controller) != before)
     shared = 1000 * np.array(seconds) / len(frames)
     return Latency(
         environments=len(frames),
@@ -58,8 +78,14 @@ def measure_latency(
         mean=float(shared.mean()),
         p50=float(np.percentile(shared, 50)),
         p99=float(np.percentile(shared, 99)),
-        longest=float(shared.max()),
+        plan=float(np.median(shared[planned])),
+        memory_mb=peak_since_restart_mb() if told else None,
     )
+
+
+def _plans(controller: Controller) -> object | None:
+    """Plans made so far, of a controller that commits to several actions at once; else None."""
+    return getattr(controller, "plans", None)
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -84,7 +84,7 @@ class Training:
         self.scale = action_scale(episodes, self.split.train)
         frames = config.model.history + 1
         self.train_windows = self.windows(self.split.train, frames)
-        self.held_out_windows = self.windows(self.split.held_out, frames)
+        self.validation_windows = self.windows(self.split.validation, frames)
         self.steps = config.schedule.steps
         self.objective = _new_objective(config, replica)
         self._fit_thumbnails()
@@ -219,7 +219,7 @@ class Training:
 
     def _held_out_terms(self) -> Row:
         self.objective.eval()
-        windows, batch = self.held_out_windows, min(128, len(self.held_out_windows))
+        windows, batch = self.validation_windows, min(128, len(self.validation_windows))
         order = generator("held-out-windows", self.config.seed).permutation(len(windows))
         sums = torch.zeros(len(TERMS))
         number = min(HELD_OUT_BATCHES, len(windows) // batch)
@@ -307,9 +307,9 @@ def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) 
     require_finite_actions(episodes)
     split = split_episodes(episodes.num_episodes, config.split)
     span = model.history * model.frameskip + 1
-    for side, least in ((split.train, schedule.batch), (split.held_out, 1)):
+    for side, least in ((split.train, schedule.batch), (split.validation, 1)):
         if (found := len(episodes.window_starts(span, side))) < least:
-            name = "training" if side is split.train else "held-out"
+            name = "training" if side is split.train else "validation"
             raise ValueError(
                 f"{episodes.path}: its {len(side)} {name} episodes hold {found} windows of {span} "
                 f"rows, but {least} are needed; collect more or longer episodes"

@@ -1,0 +1,143 @@
+"""Compare all methods on the same pairs, and write `results/compare/`, for docs/RESULTS.md.
+
+Makes what is missing: demonstrations, world model, three controllers a task. Cells that are done
+are found again under the run folder, so that several sittings can share the work.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+
+from benchmarks.setting import RESULTS, RUNS, bench_pipeline, machine
+from goalward import defaults
+from goalward.artifacts import load_manifest
+from goalward.commands.evaluation_setup import evaluation_runs
+from goalward.config import to_json, write_json
+from goalward.console import progress, show_line
+from goalward.defaults import PresetName, ProtocolName
+from goalward.evaluate.cells import Observer
+from goalward.evaluate.evaluation import Evaluation, Run, evaluate, prepare_pairs
+from goalward.evaluate.frozen_pairs import PairsConfig
+from goalward.evaluate.rows import RowFile
+from goalward.evaluate.summary import pair_subsets
+from goalward.pipeline import Pipeline
+from goalward.provenance import git_revision
+from goalward.tasks import TASKS
+from goalward.workers import usable_cpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What to compare."""
+
+    preset: PresetName = "cpu"
+    """The preset to train with."""
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """The tasks, one after the other."""
+    protocols: tuple[ProtocolName, ...] = ("paper",)
+    """When an episode counts as a success."""
+    pairs: int = defaults.PAIRS
+    """Pairs of test episodes; the first fifty of them are the benchmark's smaller table."""
+    controllers: tuple[str, ...] = ("gc-idm", "gc-idm:mode=budget", "hybrid")
+    """Methods that are run with every controller."""
+    planners: tuple[str, ...] = ("cem", "gradient", "icem", "mppi")
+    """Methods that plan with the world model alone."""
+    blind: tuple[str, ...] = ("random", "zero")
+    """Methods that see nothing."""
+    seeds: tuple[int, ...] = (42, 123, 456)
+    """Seeds of the controllers, as in the paper."""
+    planner_seeds: tuple[int, ...] = (42,)
+    """Seeds of the planners, which take most of the time."""
+    runs: Path = RUNS
+    """Where datasets, weights and cells are."""
+
+
+def compare(task: str, protocol: ProtocolName, arguments: Arguments) -> Path:
+    """Run what is missing of one task under one protocol; returns the folder of the results."""
+    pipeline = bench_pipeline(task, arguments.preset, arguments.runs)
+    controllers = [pipeline.controller(seed=seed) for seed in arguments.seeds]
+    wanted = PairsConfig(
+        task=task,
+        protocol=protocol,
+        count=arguments.pairs,
+        split=pipeline.world_config().split,
+    )
+    folder = pipeline.folder / f"compare-{protocol}"
+    pairs = prepare_pairs(folder, wanted, pipeline.episodes())
+    runs, observer = all_runs(pipeline, controllers, arguments)
+    total = len(runs) * len(pairs.attempts)
+    with progress(f"evaluate {task}", total, unit="episodes", quiet=False) as update:
+        found = evaluate(
+            folder,
+            pairs,
+            runs,
+            observer=observer,
+            workers=usable_cpus(),
+            on_progress=update,
+        )
+    out = RESULTS / "compare" / arguments.preset / task / protocol
+    write(out, found, {"preset": arguments.preset, "seconds": seconds(pipeline, controllers)})
+    return out
+
+
+def all_runs(
+    pipeline: Pipeline, controllers: Sequence[Path], arguments: Arguments
+) -> tuple[list[Run], Observer | None]:
+    """Every method with its seeds, the quick ones first."""
+
+    def runs(
+        specs: Sequence[str], models: Sequence[Path], seeds: Sequence[int]
+    ) -> tuple[list[Run], Observer | None]:
+        return evaluation_runs(
+            pipeline.task, specs, models=models, pairwise=None, seeds=seeds, device="auto"
+        )
+
+    ours, observer = runs(arguments.controllers, controllers, arguments.seeds)
+    blind, _ = runs(arguments.blind, [], arguments.seeds)
+    planners, _ = runs(arguments.planners, controllers[:1], arguments.planner_seeds)
+    return [*ours, *blind, *planners], observer
+
+
+def seconds(pipeline: Pipeline, controllers: Sequence[Path]) -> dict[str, float]:
+    """What each stage took; the controllers' mean."""
+    stages = {name: pipeline.folder / name for name in ("episodes", "world", "latents")}
+    found = {name: load_manifest(path).seconds for name, path in stages.items()}
+    each = [load_manifest(path).seconds for path in controllers]
+    return {**found, "controller": sum(each) / len(each)}
+
+
+def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
+    """Keep every row and what belongs to it, in place of an earlier measurement."""
+    config = found.pairs.card.config
+    subsets = pair_subsets(TASKS[config.task], found.pairs.attempts)
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, rows in found.rows.items():
+        plain = name.replace(":", "-").replace("=", "-")
+        for seed in sorted({row.seed for row in rows}):
+            path = folder / f"{plain}-seed{seed}.jsonl"
+            RowFile(path).append([row for row in rows if row.seed == seed])
+    facts = {
+        **more,
+        "pairs": found.pairs.id,
+        "config": to_json(config),
+        "subsets": {name: sorted(numbers) for name, numbers in subsets.items()},
+        "latency": {name: to_json(value) for name, value in found.latency.items()},
+        "machine": machine(),
+        "torch": torch.__version__,
+        "git_revision": git_revision(),
+    }
+    write_json(folder / "about.json", facts)
+
+
+if __name__ == "__main__":
+    given = tyro.cli(Arguments)
+    for task_name in given.tasks:
+        for protocol_name in given.protocols:
+            show_line(f"wrote {compare(task_name, protocol_name, given)}")

@@ -1,0 +1,40 @@
+"""Where the benchmarks of trained models keep what they make, and on which machine they run."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+
+from goalward.console import Update, progress
+from goalward.defaults import PresetName
+from goalward.pipeline import Pipeline
+from goalward.tasks import get_task
+from goalward.workers import usable_cpus
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
+RUNS = ROOT / "runs" / "bench"
+
+
+def bench_pipeline(task: str, preset: PresetName, runs: Path) -> Pipeline:
+    """A task's stages, found again if an earlier benchmark made them."""
+
+    def bar(stage: str, total: int, unit: str) -> AbstractContextManager[Update]:
+        return progress(f"{stage} {task}", total, unit=unit, quiet=False)
+
+    return Pipeline(
+        task=get_task(task),
+        preset=preset,
+        folder=runs / preset / task,
+        workers=usable_cpus(),
+        bar=bar,
+    )
+
+
+def machine() -> str:
+    """What a figure was measured on."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{platform.machine()}, {usable_cpus()} CPUs, {gpu}"

@@ -1,0 +1,99 @@
+"""What comes with the package: half the size, the same actions, evaluated without any dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from goalward import bundle, cli
+from goalward.controllers.direct import DirectController
+from goalward.controllers.file import (
+    InverseModel,
+    in_half_precision,
+    load_inverse_model,
+    model_id,
+    save_inverse_model,
+)
+from goalward.evaluate.frozen_pairs import PairsConfig, freeze_pairs, save_pairs
+from test_cli import refusal
+from test_evaluate_cli import controller_fixture, episodes_fixture  # noqa: F401
+
+Capture = pytest.CaptureFixture[str]
+FRAMES = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
+RUN = ["--in-distribution", "--offset", "10", "--budget", "8", "--device", "cpu", "--workers", "1"]
+
+
+@pytest.fixture(name="bundled")
+def bundled_fixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episodes: Path, controller: Path
+) -> Path:
+    """A package with one task."""
+    folder = tmp_path / "bundled"
+    folder.mkdir()
+    monkeypatch.setattr(bundle, "FOLDER", folder)
+    half = in_half_precision(load_inverse_model(controller))
+    save_inverse_model(folder / "two-room.safetensors", half, half=True)
+    config = PairsConfig(task="two-room", count=3, offset=10, episodes="all")
+    save_pairs(folder / "two-room.npz", freeze_pairs(episodes, config))
+    return folder
+
+
+def actions(model: InverseModel) -> np.ndarray:
+    controller = DirectController(model)
+    controller.reset(FRAMES[::-1].copy(), 50)
+    return controller.act(FRAMES)
+
+
+def test_a_file_of_half_the_size_gives_the_rounded_model_back_bit_for_bit(
+    controller: Path, tmp_path: Path
+) -> None:
+    model = load_inverse_model(controller)
+    half = in_half_precision(model)
+    save_inverse_model(tmp_path / "half.safetensors", half, half=True)
+    save_inverse_model(tmp_path / "whole.safetensors", model)
+    small, large = (tmp_path / f"{name}.safetensors" for name in ("half", "whole"))
+    assert small.stat().st_size < 0.6 * large.stat().st_size
+    loaded = load_inverse_model(small)
+    assert model_id(loaded) == model_id(half) != model_id(model)
+    assert loaded.card.world_id != model.card.world_id  # another encoder, by its last bits
+    np.testing.assert_array_equal(actions(loaded), actions(half))
+    np.testing.assert_allclose(actions(loaded), actions(model), atol=0.02)
+    assert all(t.dtype != torch.float16 for t in loaded.network.state_dict().values())
+
+
+def test_half_precision_never_changes_a_weight_unasked(controller: Path, tmp_path: Path) -> None:
+    model = load_inverse_model(controller)
+    with pytest.raises(ValueError, match="would change tensor"):
+        save_inverse_model(tmp_path / "m.safetensors", model, half=True)
+    with torch.no_grad():
+        next(model.network.parameters()).fill_(1e6)
+    with pytest.raises(ValueError, match=r"in half precision: tensor .* infinity"):
+        in_half_precision(model)
+
+
+@pytest.mark.usefixtures("bundled")
+def test_the_bundled_controller_is_evaluated_without_any_dataset(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    run = ["evaluate", "two-room", "--controller", "zero", "bundled", "--pairs", "2", *RUN]
+    assert cli.main([*run, "--out", str(tmp_path / "e"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [m["method"] for m in facts["methods"]] == ["zero", "gc-idm"]
+    assert all(m["rate"]["count"] == 2 for m in facts["methods"])
+
+
+@pytest.mark.usefixtures("bundled")
+def test_what_does_not_come_with_the_package_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    def said(task: str, *more: str) -> str:
+        return refusal(capsys, "evaluate", task, "--out", str(tmp_path / "e"), *more)
+
+    assert "only of: two-room" in said("push-t", "--controller", "bundled")
+    blind = ("--controller", "zero", *RUN)
+    assert "only of: two-room" in said("push-t", *blind)
+    assert "pairs must be 1 to 3" in said("two-room", *blind, "--pairs", "4")
+    assert "are others (" in said("two-room", *blind, "--pairs", "3", "--seed", "5")
+    assert not (tmp_path / "e").exists()

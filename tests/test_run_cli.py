@@ -1,0 +1,58 @@
+"""`goalward run`: from nothing to the table, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from goalward import cli
+from goalward.controllers.direct import load_controller
+from goalward.evaluate.frozen_pairs import load_pairs
+from goalward.world.probe import MLPProbeConfig, mlp_probe
+from test_cli import refusal
+
+Capture = pytest.CaptureFixture[str]
+
+
+def written(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_task_runs_from_nothing_to_the_table_and_is_not_run_twice(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = partial(mlp_probe, config=MLPProbeConfig(steps=10))
+    monkeypatch.setattr("goalward.world.judge.mlp_probe", quick)
+    folder = tmp_path / "two-room"
+    run = ["run", "two-room", "--preset", "smoke", "--pairs", "2", "--out", str(folder)]
+    run += ["--device", "cpu"]
+    assert cli.main([*run, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["folder"] == str(folder)
+    assert [m["method"] for m in facts["methods"]] == ["gc-idm", "cem", "random"]
+    assert all(m["rate"]["count"] == 2 for m in facts["methods"])
+    assert facts["speed_up"]["gc-idm"]["plan"] > facts["speed_up"]["gc-idm"]["decision"] > 1
+    assert facts["speed_up"]["cem"] == {"decision": 1.0, "plan": 1.0}
+    assert [Path(path).suffix for path in facts["pictures"]] == [".png", ".gif"]
+    goals = load_pairs(folder / "evaluation" / "pairs.npz").attempts
+    controller = load_controller(folder / "controller" / "best.safetensors", device="cpu")
+    controller.reset(goals[0].goal_frame, budget=50)
+    assert controller.act(goals[1].goal_frame).shape == (2,)
+
+    before = written(folder)
+    assert cli.main(run) == 0
+    shown = capsys.readouterr().out
+    assert facts["pairs"] in shown and str(folder / "controller") in shown and "faster" in shown
+    assert written(folder) == before
+
+
+def test_more_pairs_than_the_held_out_episodes_hold_are_refused_before_any_training(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    folder = tmp_path / "two-room"
+    run = ["run", "two-room", "--preset", "smoke", "--pairs", "1000", "--out", str(folder)]
+    assert "pairs" in refusal(capsys, *run)
+    assert not list(folder.glob("world*"))
