@@ -27,7 +27,7 @@ from goalward.world.windows import sizes
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 STEPS: dict[str, dict[str, int]] = {
-    "cpu": {"two-room": 600, "reacher": 3_000, "cube": 3_200, "push-t": 3_600},
+    "cpu": {"two-room": 400, "reacher": 3_000, "cube": 3_200, "push-t": 3_600},
     "cpu-long": {"two-room": 4_000, "reacher": 12_000, "cube": 24_000, "push-t": 32_000},
 }
 OWN_TASK_STEPS = {"cpu": 3_600, "cpu-long": 32_000}
@@ -35,7 +35,7 @@ PAPER_EPOCHS = 10
 PAPER_BATCH = 128
 IDM_EPOCHS = 50
 IDM_MOST_STEPS = {"cpu": 3_000}  # so that it takes a few minutes
-IDM_MOST_TASK_STEPS = {("cpu", "two-room"): 1_200}  # enough: `make demo` is to be quick
+IDM_MOST_TASK_STEPS = {("cpu", "two-room"): 1_000}  # enough: `make demo` is to be quick
 
 
 def world_config(
