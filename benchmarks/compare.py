@@ -21,14 +21,18 @@ from goalward.artifacts import load_manifest
 from goalward.commands.evaluation_setup import evaluation_runs
 from goalward.config import to_json, write_json
 from goalward.console import progress, show_line
+from goalward.controllers.file import load_inverse_model
 from goalward.defaults import PresetName, ProtocolName
 from goalward.evaluate.cells import Observer
 from goalward.evaluate.evaluation import Evaluation, Run, evaluate, prepare_pairs
+from goalward.evaluate.floors import REPLAY, solved_pairs
 from goalward.evaluate.frozen_pairs import PairsConfig
 from goalward.evaluate.rows import RowFile
-from goalward.evaluate.summary import pair_subsets
+from goalward.evaluate.summary import ALL, pair_subsets
 from goalward.pipeline import Pipeline
 from goalward.provenance import git_revision
+from goalward.runtime.export import export_onnx
+from goalward.runtime.method import SUFFIX
 from goalward.tasks import TASKS
 from goalward.workers import usable_cpus
 
@@ -100,9 +104,18 @@ def all_runs(
         )
 
     ours, observer = runs(arguments.controllers, controllers, arguments.seeds)
+    exported, _ = runs([str(export(controllers[0]))], [], arguments.seeds[:1])
     blind, _ = runs(arguments.blind, [], arguments.seeds)
     planners, _ = runs(arguments.planners, controllers[:1], arguments.planner_seeds)
-    return [*ours, *blind, *planners], observer
+    return [*ours, *exported, *blind, *planners], observer
+
+
+def export(controller: Path) -> Path:
+    """The controller as an ONNX file beside it."""
+    path = controller.with_suffix(SUFFIX)
+    if not path.exists():
+        export_onnx(load_inverse_model(controller), path)
+    return path
 
 
 def seconds(pipeline: Pipeline, controllers: Sequence[Path]) -> dict[str, float]:
@@ -116,7 +129,14 @@ def seconds(pipeline: Pipeline, controllers: Sequence[Path]) -> dict[str, float]
 def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     """Keep every row and what belongs to it, in place of an earlier measurement."""
     config = found.pairs.card.config
-    subsets = pair_subsets(TASKS[config.task], found.pairs.attempts)
+    task = TASKS[config.task]
+    subsets = pair_subsets(task, found.pairs.attempts)
+    floors = {
+        policy: solved_pairs(found.pairs, policy, workers=usable_cpus())
+        for policy in (*task.goal_policies, REPLAY)
+    }
+    for policy in task.goal_policies:
+        subsets[f"{policy} fails"] = subsets[ALL] - floors[policy]
     shutil.rmtree(folder, ignore_errors=True)
     for name, rows in found.rows.items():
         plain = name.replace(":", "-").replace("=", "-")
@@ -128,6 +148,7 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
         "pairs": found.pairs.id,
         "config": to_json(config),
         "subsets": {name: sorted(numbers) for name, numbers in subsets.items()},
+        "solved_by": {name: sorted(numbers) for name, numbers in floors.items()},
         "latency": {name: to_json(value) for name, value in found.latency.items()},
         "machine": machine(),
         "torch": torch.__version__,

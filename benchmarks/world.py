@@ -6,7 +6,7 @@ Stages are found again under the run folder, so that an interrupted measurement 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from goalward.tasks.spec import Measure
 from goalward.types import Array
 from goalward.world.judge import FULL, known_measures
 from goalward.world.probe import ProbeData, ProbeScore, mlp_probe, probe_rows
-from goalward.world.stage import CURVES, LATENTS, REPORT, WorldReport
+from goalward.world.stage import CURVES, LATENTS, REPORT, WorldReport, judge_world
 
 WORLDS = RESULTS / "world"
 FLOOR_FRAMES = 6_000  # for the principal components
@@ -48,7 +48,7 @@ def measure(task: str, preset: PresetName, runs: Path) -> None:
     """Collect and train one task, and keep what was found in `results/world/`."""
     pipeline = bench_pipeline(task, preset, runs)
     config, data, world = pipeline.world_config(), pipeline.episodes(), pipeline.world()
-    report = read_config(WorldReport, world / REPORT)
+    report = replace(read_config(WorldReport, world / REPORT), quality=judge_world(world, data))
     with open_episodes(data) as episodes:
         measures = known_measures(episodes, task)
         number, frames = episodes.num_episodes, episodes.num_rows

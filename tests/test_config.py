@@ -68,26 +68,27 @@ class Config:
 
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
 ENCODERS = st.builds(
     Encoder,
-    width=st.integers(min_value=1),
+    width=st.integers(1, 2**63 - 1),
     dropout=FLOATS | st.integers(-9, 9),
     kind=st.sampled_from(["vit", "cnn", 3]),
 )
 CONFIGS = st.builds(
     Config,
-    seed=st.integers(),
+    seed=INTEGERS,
     name=st.text(),
     fast=st.booleans(),
     limit=st.none() | FLOATS,
     encoder=ENCODERS,
     extra=st.none() | ENCODERS,
-    sizes=st.lists(st.integers()).map(tuple),
-    span=st.tuples(st.integers(), st.text()),
+    sizes=st.lists(INTEGERS).map(tuple),
+    span=st.tuples(INTEGERS, st.text()),
     weights=st.dictionaries(st.text(), FLOATS, max_size=3),
     heads=st.lists(ENCODERS, max_size=2).map(tuple),
     schedule=st.none() | st.builds(Linear) | st.builds(Cosine),
-    level=st.integers() | st.text(),
+    level=INTEGERS | st.text(),
 )
 
 

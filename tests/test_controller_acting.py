@@ -132,7 +132,7 @@ def test_environments_may_act_one_part_at_a_time(trained: Path) -> None:
 
 def test_the_budget_is_counted_down_or_told(trained: Path) -> None:
     controller = budget_controller(trained)
-    network = controller._network
+    network = controller.act_on_latents.network
     assert network.modulation is not None
     for linear in (network.modulation.gamma, network.modulation.beta):
         torch.nn.init.normal_(linear.weight, std=1.0)
@@ -173,12 +173,12 @@ def test_the_horizon_is_the_budget_a_constant_or_the_time_to_go(trained: Path) -
         controller = load_controller(trained, horizon=HorizonConfig(mode=mode, steps=3))
         controller.reset(GOALS, 50)
         z, goal = (controller._encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
-        told[mode] = controller.horizon_steps(z, goal, steps).numpy()
+        told[mode] = controller.act_on_latents.horizon_steps(z, goal, steps).numpy()
     assert told["budget"].tolist() == [50, 4, 3, 2, 1]
     assert told["fixed"].tolist() == [3, 3, 3, 2, 1]
     assert (told["time-to-go"] <= steps.numpy()).all() and (told["time-to-go"] >= 1).all()
     low = load_controller(trained, horizon=HorizonConfig(mode="time-to-go", level=0.05))
-    assert (low.horizon_steps(z, goal, steps).numpy() <= told["time-to-go"]).all()
+    assert (low.act_on_latents.horizon_steps(z, goal, steps).numpy() <= told["time-to-go"]).all()
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from goalward import cli
+from goalward.config import read_config
 from goalward.controllers.direct import load_controller
 from goalward.evaluate.frozen_pairs import load_pairs
-from goalward.world.probe import MLPProbeConfig, mlp_probe
+from goalward.world.stage import WorldReport
 from test_cli import refusal
 
 Capture = pytest.CaptureFixture[str]
@@ -22,10 +22,8 @@ def written(folder: Path) -> dict[Path, int]:
 
 
 def test_a_task_runs_from_nothing_to_the_table_and_is_not_run_twice(
-    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, tmp_path: Path
 ) -> None:
-    quick = partial(mlp_probe, config=MLPProbeConfig(steps=10))
-    monkeypatch.setattr("goalward.world.judge.mlp_probe", quick)
     folder = tmp_path / "two-room"
     run = ["run", "two-room", "--preset", "smoke", "--pairs", "2", "--out", str(folder)]
     run += ["--device", "cpu"]
@@ -41,6 +39,9 @@ def test_a_task_runs_from_nothing_to_the_table_and_is_not_run_twice(
     controller = load_controller(folder / "controller" / "best.safetensors", device="cpu")
     controller.reset(goals[0].goal_frame, budget=50)
     assert controller.act(goals[1].goal_frame).shape == (2,)
+
+    probes = read_config(WorldReport, folder / "world" / "report.json").quality.probes
+    assert probes.linear and not probes.network  # which would take longer than the training
 
     before = written(folder)
     assert cli.main(run) == 0

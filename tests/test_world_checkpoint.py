@@ -204,9 +204,9 @@ def test_actions_are_scaled_and_restored() -> None:
     [
         ((0.0,), (1.0, 1.0), "as long"),
         ((), (), "as long"),
-        ((math.nan,), (1.0,), "mean must be finite"),
+        ((math.nan,), (1.0,), "mean[0]: expected a finite float"),
         ((0.0,), (0.0,), "above 0"),
-        ((0.0,), (math.inf,), "above 0"),
+        ((0.0,), (math.inf,), "std[0]: expected a finite float"),
     ],
 )
 def test_a_scale_that_cannot_be_undone_is_refused(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -24,6 +25,7 @@ from goalward.data.identity import episodes_id
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.presets import world_config
 from goalward.world.checkpoint import load_world, read_tensors
+from goalward.world.probe import MLPProbeConfig, mlp_probe
 from goalward.world.stage import judge_world, train_world
 from goalward.world.train import LOG_EVERY
 from goalward.world.train_config import ScheduleConfig
@@ -39,7 +41,11 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_training_learns_the_dots_place_and_dynamics(tmp_path: Path) -> None:
+def test_training_learns_the_dots_place_and_dynamics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = partial(mlp_probe, config=MLPProbeConfig(steps=500))
+    monkeypatch.setattr("goalward.world.judge.mlp_probe", quick)
     dots = write_dots(tmp_path / "data", states=True)
     config = tiny_config(400, inverse_weight=1.0, thumbnail_weight=1.0)
     report = train_world(config, dots, tmp_path / "world")

@@ -16,6 +16,7 @@ from goalward.commands.base import Command
 from goalward.commands.controllers import Embed, Judge, Train
 from goalward.commands.episodes import Collect, Floors, Inspect
 from goalward.commands.evaluation import Evaluate
+from goalward.commands.export import Export
 from goalward.commands.machine import Doctor, Tasks
 from goalward.commands.run import RunTask
 from goalward.commands.world import ConvertWorld, JudgeWorld, TrainWorld
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "embed": Embed,
     "train": Train,
     "judge": Judge,
+    "export": Export,
     "evaluate": Evaluate,
     "run": RunTask,
 }

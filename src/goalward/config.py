@@ -67,6 +67,32 @@ def from_json(cls: type[T], data: Any, *, where: str = "") -> T:
         raise ValueError(one_line(f"{where}: {error}" if where else str(error))) from error
 
 
+def require_types(config: DataclassInstance) -> None:
+    """Refuses a config made in Python with a value that JSON would not have got into it.
+
+    To be called first in `__post_init__`: then NaN, a fraction for a whole number or a string
+    cannot slip through comparisons.
+
+    Raises:
+        ValueError: one line, starting with the field's name.
+    """
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value, kind = getattr(config, field.name), hints[field.name]
+        if dataclasses.is_dataclass(value):  # it was checked when it was made
+            if type(value) not in (get_args(kind) or (kind,)):
+                raise _mismatch(field.name, str(kind), value)
+        else:
+            _decode(kind, _plain(value), field.name)
+
+
+def require_at_least(config: DataclassInstance, least: int, *names: str) -> None:
+    """Refuses a config with a number below `least` in one of the named fields."""
+    for name in names:
+        if (value := getattr(config, name)) < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 def override(config: T, assignments: Sequence[str]) -> T:
     """A copy of a config with some values replaced, each given as `dotted.name=value`.
 
@@ -211,6 +237,8 @@ def _scalar(kind: type, value: Any, where: str) -> Any:
         return _float(value, where)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise _mismatch(where, kind.__name__, value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise _mismatch(where, "a whole number of 64 bits", value)
     return value
 
 

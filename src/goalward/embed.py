@@ -20,7 +20,15 @@ import torch
 
 from goalward import defaults
 from goalward.artifacts import Stage, load_manifest
-from goalward.config import content_id, read_config, read_json, to_json, write_json
+from goalward.config import (
+    content_id,
+    read_config,
+    read_json,
+    require_at_least,
+    require_types,
+    to_json,
+    write_json,
+)
 from goalward.data.episodes import Episodes, Index, open_episodes
 from goalward.data.identity import episodes_id
 from goalward.data.splits import Split, SplitConfig, split_episodes
@@ -49,8 +57,8 @@ class EmbedConfig:
     batch: int = defaults.EMBED_BATCH  # frames a call of the encoder
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch must be at least 1, got {self.batch}")
+        require_types(self)
+        require_at_least(self, 1, "batch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -72,11 +72,11 @@ class Pipeline:
             return world_config(self.preset, episodes, task=self.task.name, seed=self.seed)
 
     def world(self) -> Path:
-        """The world model."""
+        """The world model; `judge_world` says more about it than its own report."""
         config, episodes = self.world_config(), self.episodes()
         folder, device = self.folder / "world", choose_device(self.device)
         with self.bar("train-world", config.schedule.steps, "frames") as update:
-            train_world(config, episodes, folder, device=device, on_progress=update)
+            train_world(config, episodes, folder, device=device, thorough=False, on_progress=update)
         return folder
 
     def latents(self) -> Latents:

@@ -25,8 +25,8 @@ class Evaluate:
     """Folder to keep the pairs and every episode's row in."""
     controller: tuple[str, ...] = ("gc-idm", "random")
     """Methods: gc-idm, cem, icem, mppi, gradient, hybrid, interpolation, random, zero; settings
-    follow a colon, as in gc-idm:mode=budget. A controller's path stands for gc-idm with it, and
-    so does `bundled`: the controller that comes with goalward."""
+    follow a colon, as in gc-idm:mode=budget. A controller's path (also an exported one's) stands
+    for gc-idm with it, and so does `bundled`: the controller that comes with goalward."""
     model: tuple[Path, ...] = ()
     """Controllers that `goalward train` wrote, for the methods that need one; with several, each is
     run with a seed of its own."""
@@ -69,7 +69,7 @@ class Evaluate:
         """Evaluate and print the table."""
         from goalward.commands.evaluation_setup import (
             evaluation_runs,
-            model_paths,
+            named_paths,
             prepare_pairs,
             require_split,
             with_bundled,
@@ -102,7 +102,7 @@ class Evaluate:
             device=self.device,
         )
         if not self.in_distribution:
-            require_split([*self.model, *model_paths(specs)], config.split)
+            require_split([*self.model, *named_paths(specs)], config.split)
         pairs = prepare_pairs(out, config, self.episodes)
         total = len(runs) * len(pairs.attempts)
         bar = console.progress(f"evaluate {task.name}", total, unit="episodes", quiet=self.as_json)

@@ -16,6 +16,9 @@ from goalward.evaluate.evaluation import PAIRS, Run
 from goalward.evaluate.evaluation import prepare_pairs as pairs_of_folder
 from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig, save_pairs
 from goalward.evaluate.methods import Models, make_method, names
+from goalward.runtime.method import SUFFIX as ONNX
+from goalward.runtime.method import onnx_method
+from goalward.runtime.onnx_controller import OnnxController
 from goalward.tasks.spec import Task
 from goalward.world.frame_encoder import FrameEncoder
 
@@ -41,6 +44,9 @@ def evaluation_runs(
     pair_model = None if pairwise is None else load_inverse_model(pairwise, device=chosen)
     runs: list[Run] = []
     for spec in specs:
+        if Path(spec) in exported_paths(specs):
+            runs += [Run(method=onnx_method(Path(spec)), seed=seed) for seed in seeds]
+            continue
         own, name = (loaded, spec) if spec not in named else ([named[spec]], "gc-idm")
         for seed, model in _seeded(own, seeds):
             for known in filter(None, (model, pair_model)):
@@ -56,6 +62,16 @@ def evaluation_runs(
 
 def model_paths(specs: Sequence[str]) -> list[Path]:
     """Those of the methods that are controllers' files or folders."""
+    return [path for path in named_paths(specs) if path.suffix != ONNX]
+
+
+def exported_paths(specs: Sequence[str]) -> list[Path]:
+    """Those of the methods that are exported controllers."""
+    return [path for path in named_paths(specs) if path.suffix == ONNX]
+
+
+def named_paths(specs: Sequence[str]) -> list[Path]:
+    """Both."""
     return [Path(s) for s in specs if s.partition(":")[0] not in names() and Path(s).exists()]
 
 
@@ -90,7 +106,8 @@ def require_split(models: Sequence[Path], split: SplitConfig) -> None:
         ValueError: a model's training held out other episodes.
     """
     for path in models:
-        found = load_inverse_model(path).card.split
+        exported = path.suffix == ONNX
+        found = (OnnxController(path) if exported else load_inverse_model(path)).card.split
         if found != split:
             raise ValueError(
                 f"{path}: its training held out other episodes ({found}) than the pairs come from "

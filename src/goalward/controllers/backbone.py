@@ -72,13 +72,6 @@ def small_head(inputs: int, outputs: int) -> nn.Linear:
     return head
 
 
-def require_at_least(config: object, **least: int) -> None:
-    """Refuse a config with a whole number below its least value."""
-    for name, value in least.items():
-        if (found := getattr(config, name)) < value:
-            raise ValueError(f"{name} must be at least {value}, got {found}")
-
-
 def require_dropout(dropout: float) -> None:
     """Refuse a dropout that is no share of the features."""
     if not 0 <= dropout < 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from goalward.controllers.environments import Environments
 from goalward.controllers.file import InverseModel, load_inverse_model
@@ -20,6 +20,48 @@ from goalward.controllers.time_to_go import quantile_steps
 from goalward.types import Array
 from goalward.world.checkpoint import Weights
 from goalward.world.frame_encoder import FrameEncoder
+
+
+class Decider(nn.Module):
+    """From latents to actions: the network, and what it is told of the steps left.
+
+    Args:
+        model: A goal-conditioned model, on the device to compute on; its weights are copied.
+        horizon: What the network is told (default: as the file says).
+
+    Raises:
+        ValueError: the model is pairwise, or lacks the time-to-go head that `horizon` needs.
+    """
+
+    def __init__(self, model: InverseModel, horizon: HorizonConfig | None = None) -> None:
+        super().__init__()
+        self.horizon = model.card.horizon if horizon is None else horizon
+        if not isinstance(model.network, GCIDM):
+            raise ValueError(
+                "a pairwise model tells the action between two frames, not the way to a goal; "
+                "train one with --kind gc-idm"
+            )
+        if self.horizon.mode == "time-to-go" and model.time_to_go is None:
+            raise ValueError(
+                "this controller has no time-to-go head; choose the horizon budget or fixed, or "
+                "train one with it"
+            )
+        self.network = model.network.frozen()
+        self.time_to_go = model.time_to_go if self.horizon.mode == "time-to-go" else None
+
+    def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+        """Actions (B, A) before clipping."""
+        return self.network(z_BD, z_goal_BD, self.horizon_steps(z_BD, z_goal_BD, steps_left_B))
+
+    def horizon_steps(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
+        """What the network is told of the steps left: (B,)."""
+        if self.horizon.mode == "budget":
+            return steps_left_B
+        if self.horizon.mode == "fixed":
+            return steps_left_B.clamp(max=self.horizon.steps)
+        assert self.time_to_go is not None
+        needed_B = quantile_steps(self.time_to_go(z_BD, z_goal_BD), self.horizon.level)
+        return torch.minimum(steps_left_B, needed_B)
 
 
 class DirectController:
@@ -35,18 +77,8 @@ class DirectController:
 
     def __init__(self, model: InverseModel, horizon: HorizonConfig | None = None) -> None:
         self.card = model.card
-        self.horizon = model.card.horizon if horizon is None else horizon
-        if not isinstance(model.network, GCIDM):
-            raise ValueError(
-                "a pairwise model tells the action between two frames, not the way to a goal; "
-                "train one with --kind gc-idm"
-            )
-        if self.horizon.mode == "time-to-go" and model.time_to_go is None:
-            raise ValueError(
-                "this controller has no time-to-go head; choose the horizon budget or fixed, or "
-                "train one with it"
-            )
-        self._network, self._time_to_go = model.network.frozen(), model.time_to_go
+        self.act_on_latents = Decider(model, horizon)
+        self.horizon = self.act_on_latents.horizon
         self._encode = FrameEncoder(model.world)
         self._device = next(model.network.parameters()).device
         bounds = (model.card.action_low, model.card.action_high)
@@ -87,21 +119,6 @@ class DirectController:
             actions_BA = self.act_on_latents(z_BD, self._goals_BD[where], steps_B)
         actions = np.clip(actions_BA.cpu().numpy(), self._low_A, self._high_A)
         return actions[0] if self._environments.single else actions
-
-    def act_on_latents(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
-        """Actions (B, A) before clipping, for latents of this controller's own encoder."""
-        horizon_B = self.horizon_steps(z_BD, z_goal_BD, steps_left_B)
-        return self._network(z_BD, z_goal_BD, horizon_B)
-
-    def horizon_steps(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
-        """What the network is told of the steps left: (B,)."""
-        if self.horizon.mode == "budget":
-            return steps_left_B
-        if self.horizon.mode == "fixed":
-            return steps_left_B.clamp(max=self.horizon.steps)
-        assert self._time_to_go is not None
-        needed_B = quantile_steps(self._time_to_go(z_BD, z_goal_BD), self.horizon.level)
-        return torch.minimum(steps_left_B, needed_B)
 
 
 def load_controller(

@@ -14,6 +14,7 @@ from goalward.data.episodes import Index
 from goalward.types import Array
 
 MOST_STEPS = 10**9  # a larger budget is a mistake
+MOST_FRAMES = 2**16  # and so is a larger batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,8 @@ class Environments:
         self, goals: Array, budget: npt.ArrayLike, environments: npt.ArrayLike | None
     ) -> tuple[Array, Index]:
         """Goals as a batch (M, height, width, 3), and the environments (M,) that they are for."""
-        frames, single = as_batch(goals, "goals")
+        batch, single = as_batch(goals, "goals")
+        frames = _writable(batch)
         budget_M = whole_numbers(budget, len(frames), "budget")
         if environments is None:
             self.single, self._steps_left_B = single, budget_M
@@ -74,7 +76,8 @@ class Environments:
             steps_M = whole_numbers(steps_left, len(batch), "steps_left")
         self._steps_left_B[where_M] = steps_M - 1
         # A budget that is spent counts as one last step: whoever goes on has a reason to.
-        return Observation(frames=batch, environments=where_M, steps_left=np.maximum(steps_M, 1))
+        steps_M = np.maximum(steps_M, 1)
+        return Observation(frames=_writable(batch), environments=where_M, steps_left=steps_M)
 
 
 def as_batch(frames: Array, name: str) -> tuple[Array, bool]:
@@ -96,8 +99,9 @@ def as_batch(frames: Array, name: str) -> tuple[Array, bool]:
             f"{name} must be uint8 of shape (B, height, width, 3) or (height, width, 3), got "
             f"{array.dtype} of shape {array.shape}{hint}"
         )
-    # torch asks for memory that could be written.
-    return np.require(batch, requirements=["C", "W"]), single
+    if len(batch) > MOST_FRAMES:
+        raise ValueError(f"{name} must be at most {MOST_FRAMES} at once, got {len(batch)}")
+    return batch, single
 
 
 def whole_numbers(values: npt.ArrayLike, number: int, name: str) -> Index:
@@ -131,6 +135,11 @@ def _indices(environments: npt.ArrayLike, number: int, limit: int) -> Index:
             f"frame, got {_shown(array)}"
         )
     return array.astype(np.int64)
+
+
+def _writable(frames: Array) -> Array:
+    """The frames in one piece of memory that could be written, as torch asks."""
+    return np.require(frames, requirements=["C", "W"])
 
 
 def _shown(array: Array) -> str:

@@ -15,10 +15,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from goalward import defaults
+from goalward.config import require_at_least, require_types
 from goalward.controllers.backbone import (
     PairBackbone,
     kaiming_linear,
-    require_at_least,
     require_dropout,
     small_head,
 )
@@ -39,7 +39,9 @@ class GCIDMConfig:
 
     def __post_init__(self) -> None:
         names = ("latent_dim", "action_dim", "hidden_dim", "num_layers", "max_horizon")
-        require_at_least(self, **dict.fromkeys(names, 1), horizon_dim=2)
+        require_types(self)
+        require_at_least(self, 1, *names)
+        require_at_least(self, 2, "horizon_dim")
         require_dropout(self.dropout)
         if self.horizon_dim % 2:
             raise ValueError(f"horizon_dim must be even, got {self.horizon_dim}")
@@ -91,6 +93,8 @@ class Modulation(nn.Module):
     """AdaLN-Zero: steps left to a scale and a shift of the features, both 0 at birth."""
 
     frequencies: Tensor
+    known_gamma: Tensor | None  # of every horizon (H, F), once they are remembered
+    known_beta: Tensor | None
 
     def __init__(self, config: GCIDMConfig) -> None:
         super().__init__()
@@ -101,7 +105,8 @@ class Modulation(nn.Module):
             kaiming_linear(config.horizon_dim, width), nn.GELU(), kaiming_linear(width, width)
         )
         self.gamma, self.beta = nn.Linear(width, width), nn.Linear(width, width)
-        self._known: tuple[Tensor, Tensor] | None = None
+        for name in ("known_gamma", "known_beta"):
+            self.register_buffer(name, None, persistent=False)
         for linear in (self.gamma, self.beta):
             nn.init.zeros_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -111,14 +116,16 @@ class Modulation(nn.Module):
         steps_B = steps_left_B.clamp(1, self.max_horizon)
         # There are no more than max_horizon different ones: half of a training step's arithmetic,
         # and of a decision's.
-        gamma_HF, beta_HF = self._table() if self._known is None else self._known
+        gamma_HF, beta_HF = self.known_gamma, self.known_beta
+        if gamma_HF is None or beta_HF is None:
+            gamma_HF, beta_HF = self._table()
         # An embedding's gradient, unlike that of indexing, is summed in a fixed order.
         return F.embedding(steps_B - 1, gamma_HF), F.embedding(steps_B - 1, beta_HF)
 
     def remember(self) -> None:
         """Compute the scales and shifts of all horizons once: the weights are not to change."""
         with torch.no_grad():
-            self._known = self._table()
+            self.known_gamma, self.known_beta = self._table()
 
     def compute(self, steps_B: Tensor) -> tuple[Tensor, Tensor]:
         """Scale and shift of each of these horizons, which need not be whole numbers."""

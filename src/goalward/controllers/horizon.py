@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from goalward.controllers.backbone import require_at_least
+from goalward.config import require_at_least, require_types
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +22,7 @@ class HorizonConfig:
     steps: int = 5  # of `fixed`
 
     def __post_init__(self) -> None:
-        require_at_least(self, steps=1)
+        require_types(self)
+        require_at_least(self, 1, "steps")
         if not 0 < self.level < 1:
             raise ValueError(f"level must lie in (0, 1), got {self.level}")

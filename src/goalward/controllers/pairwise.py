@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from goalward.config import require_at_least, require_types
 from goalward.controllers.backbone import (
     PairBackbone,
-    require_at_least,
     require_dropout,
     small_head,
 )
@@ -31,7 +31,8 @@ class PairwiseConfig:
 
     def __post_init__(self) -> None:
         names = ("latent_dim", "action_dim", "hidden_dim", "num_layers", "frameskip")
-        require_at_least(self, **dict.fromkeys(names, 1))
+        require_types(self)
+        require_at_least(self, 1, *names)
         require_dropout(self.dropout)
 
     @property

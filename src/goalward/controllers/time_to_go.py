@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from goalward.config import require_at_least, require_types
 from goalward.controllers.backbone import (
     PairBackbone,
-    require_at_least,
     require_dropout,
     small_head,
 )
@@ -29,7 +29,8 @@ class TimeToGoConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        require_at_least(self, hidden_dim=1, num_layers=1)
+        require_types(self)
+        require_at_least(self, 1, "hidden_dim", "num_layers")
         require_dropout(self.dropout)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from goalward.controllers.backbone import require_at_least
+from goalward.config import require_at_least, require_types
 from goalward.controllers.gc_idm import GCIDMConfig
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.pairwise import PairwiseConfig
@@ -27,7 +27,8 @@ class IDMSchedule:
     validation_examples: int = 16_384
 
     def __post_init__(self) -> None:
-        require_at_least(self, steps=1, batch=1, validations=1, validation_examples=1)
+        require_types(self)
+        require_at_least(self, 1, "steps", "batch", "validations", "validation_examples")
         if self.lr <= 0 or self.clip <= 0:
             raise ValueError(f"lr and clip must be positive, got {self.lr} and {self.clip}")
         if self.weight_decay < 0 or not 0 <= self.final_lr <= 1:
@@ -50,8 +51,8 @@ class NoiseConfig:
     schedule: Literal["fixed", "uniform"] = "fixed"  # uniform: sigma is the largest of a batch's
 
     def __post_init__(self) -> None:
-        if not 0 <= self.sigma < math.inf:
-            raise ValueError(f"sigma must be a number of at least 0, got {self.sigma}")
+        require_types(self)
+        require_at_least(self, 0, "sigma")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +69,8 @@ class ControllerConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(self, seed=0)
+        require_types(self)
+        require_at_least(self, 0, "seed")
         if not 0 < self.data_fraction <= 1:
             raise ValueError(f"data_fraction must lie in (0, 1], got {self.data_fraction}")
         if isinstance(self.network, PairwiseConfig) and self.time_to_go is not None:

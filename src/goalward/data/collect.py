@@ -18,6 +18,7 @@ import numpy as np
 
 from goalward import defaults
 from goalward.artifacts import Stage
+from goalward.config import require_at_least, require_types
 from goalward.data.episode_writer import merge_episodes, write_episode
 from goalward.data.episodes import open_episodes
 from goalward.seeding import generator
@@ -48,15 +49,15 @@ class CollectConfig:
     gl: str  # the GL back-end that draws, since frames differ between them; "" where none does
 
     def __post_init__(self) -> None:
+        require_types(self)
         task = get_task(self.task)
         if self.demonstrator not in task.demonstrators:
             known = ", ".join(task.demonstrators)
             raise ValueError(
                 f"task {task.name} has no demonstrator {self.demonstrator!r}, only: {known}"
             )
-        for name, least in (("episodes", 1), ("episode_steps", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        require_at_least(self, 1, "episodes", "episode_steps")
+        require_at_least(self, 0, "seed")
 
     @classmethod
     def for_task(

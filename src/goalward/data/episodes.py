@@ -132,8 +132,10 @@ class Episodes(ABC):
         """
         if length < 1 or stride < 1:
             raise ValueError(f"windows need length >= 1 and stride >= 1, not {length} and {stride}")
+        if (span := (length - 1) * stride + 1) > self.num_rows:
+            raise ValueError(f"{self.path}: windows of {span} rows, but it has {self.num_rows}")
         first = self._row_index(starts)
-        self._require_within_episodes(first, span=(length - 1) * stride + 1)
+        self._require_within_episodes(first, span)
         index = (first[:, None] + np.arange(length) * stride).reshape(-1)
         shape = (len(first), length)
         return {
@@ -145,8 +147,8 @@ class Episodes(ABC):
         """All rows s such that s .. s + span - 1 lie in one (of the given) episode(s): (M,)."""
         if span < 1:
             raise ValueError(f"a window spans at least 1 row, not {span}")
-        chosen = slice(None) if episodes is None else np.asarray(episodes, dtype=np.int64)
-        counts = np.maximum(self.lengths[chosen] - span + 1, 0)
+        chosen = slice(None) if episodes is None else self._episode_index(episodes)
+        counts = np.maximum(self.lengths[chosen] - min(span, self.num_rows + 1) + 1, 0)
         shift = self.offsets[chosen] - (np.cumsum(counts) - counts)
         return np.repeat(shift, counts) + np.arange(counts.sum(), dtype=np.int64)
 
@@ -186,14 +188,22 @@ class Episodes(ABC):
         return self.columns[column]
 
     def _row_index(self, index: npt.ArrayLike) -> Index:
+        return self._index(index, "row", self.num_rows)
+
+    def _episode_index(self, index: npt.ArrayLike) -> Index:
+        return self._index(index, "episode", self.num_episodes)
+
+    def _index(self, index: npt.ArrayLike, name: str, number: int) -> Index:
         given = np.asarray(index)
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise ValueError(f"row indices are a 1-D integer array, not {given.dtype}{given.shape}")
-        rows = given.astype(np.int64)
-        bad = rows[(rows < 0) | (rows >= self.num_rows)]
+            raise ValueError(
+                f"{name} indices are a 1-D integer array, not {given.dtype}{given.shape}"
+            )
+        found = given.astype(np.int64)
+        bad = found[(found < 0) | (found >= number)]
         if bad.size:
-            raise ValueError(f"{self.path}: row {bad[0]} is outside its {self.num_rows} rows")
-        return rows
+            raise ValueError(f"{self.path}: {name} {bad[0]} is outside its {number} {name}s")
+        return found
 
     def _require_within_episodes(self, first: Index, span: int) -> None:
         episode = np.searchsorted(self.offsets, first, side="right") - 1

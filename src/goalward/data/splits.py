@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from goalward.config import require_types
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitConfig:
@@ -25,6 +27,7 @@ class SplitConfig:
     held_out_every: int = 10
 
     def __post_init__(self) -> None:
+        require_types(self)
         if self.seed < 0:
             raise ValueError(f"the split's seed must be at least 0, not {self.seed}")
         if self.held_out_every < 2:

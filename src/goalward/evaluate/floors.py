@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from goalward import defaults
+from goalward.config import require_at_least, require_types
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
+from goalward.evaluate.frozen_pairs import FrozenPairs
 from goalward.evaluate.metrics import Rate, success_rate
 from goalward.evaluate.pairs import candidate_pairs, draw_pairs, state_rows
 from goalward.evaluate.rollout import begin, run_episode
@@ -50,9 +52,9 @@ class FloorsConfig:
     split: SplitConfig = field(default_factory=SplitConfig)
 
     def __post_init__(self) -> None:
-        for name, least in (("pairs", 1), ("budget", 1), ("offset", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        require_types(self)
+        require_at_least(self, 1, "pairs", "budget", "offset")
+        require_at_least(self, 0, "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +159,29 @@ def measure_floors(
             if on_progress is not None:
                 on_progress(done, done)
     return list(_floors(task, jobs, results))
+
+
+def solved_pairs(
+    pairs: FrozenPairs, policy: str, *, budget: int = defaults.BUDGET, workers: int
+) -> set[int]:
+    """The numbers of the frozen pairs that a floor policy, or the replay, solves."""
+    wanted = pairs.card.config
+    config = FloorsConfig(pairs=wanted.count, budget=budget, offset=wanted.offset, seed=wanted.seed)
+    jobs = [
+        Job(
+            task=wanted.task,
+            protocol=wanted.protocol,
+            policy=policy,
+            pair=attempt.pair,
+            config=config,
+            start=attempt.start,
+            goal=attempt.goal,
+            recorded=attempt.recorded,
+        )
+        for attempt in pairs.attempts
+    ]
+    with worker_pool(min(workers, len(jobs))) as pool:
+        return {job.pair for job, success in pool.map_unordered(run_job, jobs) if success}
 
 
 def make_jobs(task: Task, episodes: Episodes, config: FloorsConfig) -> Iterator[Job]:

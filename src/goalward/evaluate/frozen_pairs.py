@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from goalward import defaults
-from goalward.config import canonical, parse_config, to_json
+from goalward.config import canonical, parse_config, require_at_least, require_types, to_json
 from goalward.data.episodes import Episodes, Index, open_episodes
 from goalward.data.identity import episodes_id
 from goalward.data.splits import SplitConfig, split_episodes
@@ -52,10 +52,10 @@ class PairsConfig:
     split: SplitConfig = field(default_factory=SplitConfig)
 
     def __post_init__(self) -> None:
+        require_types(self)
         get_task(self.task)
-        for name, least in (("count", 1), ("offset", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        require_at_least(self, 1, "count", "offset")
+        require_at_least(self, 0, "seed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

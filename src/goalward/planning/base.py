@@ -69,11 +69,23 @@ def around(mean_BHA: Tensor, std_BHA: Tensor, noise_BSHA: Tensor) -> Tensor:
     return plans_BSHA
 
 
+def require_start(mean_BHA: Tensor) -> None:
+    """Refuse to search around what is no plan."""
+    if mean_BHA.ndim != 3 or not mean_BHA.is_floating_point() or not mean_BHA.numel():
+        kind = str(mean_BHA.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"a search starts from plans (environments, steps, numbers) of floats, got {kind} of "
+            f"shape {tuple(mean_BHA.shape)}"
+        )
+    if not mean_BHA.isfinite().all():
+        raise ValueError("a search starts from finite plans, got NaN or infinity")
+
+
 def cost_of(cost: CostFn, plans_BSHA: Tensor) -> Tensor:
     """The candidates' costs (B, S).
 
     Raises:
-        ValueError: the cost function gives another shape.
+        ValueError: the cost function gives another shape, or nothing but NaN.
     """
     costs_BS = cost(plans_BSHA)
     if costs_BS.shape != plans_BSHA.shape[:2]:
@@ -81,6 +93,8 @@ def cost_of(cost: CostFn, plans_BSHA: Tensor) -> Tensor:
             f"the cost of plans {tuple(plans_BSHA.shape)} must have shape "
             f"{tuple(plans_BSHA.shape[:2])}, got {tuple(costs_BS.shape)}"
         )
+    if costs_BS.isnan().all(dim=1).any():
+        raise ValueError("all plans of an environment cost NaN; is its start or its goal finite?")
     return costs_BS
 
 

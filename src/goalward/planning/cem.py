@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from goalward.config import require_types
 from goalward.planning.base import (
     CostFn,
     Draws,
@@ -15,6 +16,7 @@ from goalward.planning.base import (
     around,
     cost_of,
     require_sampling,
+    require_start,
     take_best,
 )
 
@@ -34,6 +36,7 @@ class CEM:
     init_std: float = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_sampling(
             num_samples=self.num_samples,
             num_iters=self.num_iters,
@@ -45,6 +48,7 @@ class CEM:
     @torch.inference_mode()
     def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
         """Search; see `Solver`."""
+        require_start(mean_BHA)
         std_BHA = torch.full_like(mean_BHA, self.init_std)
         costs_BK = mean_BHA.new_empty(0)
         for _ in range(self.num_iters):

@@ -47,11 +47,16 @@ class LatentCost:
         actions_BTA: Tensor | None = None,
         max_rollouts: int = MAX_ROLLOUTS,
     ) -> None:
+        if z_BTD.ndim != 3 or z_BTD.shape[2] != model.config.latent_dim or not z_BTD.numel():
+            raise ValueError(
+                f"latents must have shape (environments, time, {model.config.latent_dim}), got "
+                f"{tuple(z_BTD.shape)}"
+            )
         batch, given, dim = z_BTD.shape
         if actions_BTA is None:
             actions_BTA = z_BTD.new_empty(batch, 0, model.config.block_dim)
         between = (batch, given - 1, model.config.block_dim)
-        if given < 1 or actions_BTA.shape != between or z_goal_BD.shape != (batch, dim):
+        if actions_BTA.shape != between or z_goal_BD.shape != (batch, dim):
             raise ValueError(
                 f"{given} latents of {batch} environments need actions {between} and goals "
                 f"{(batch, dim)}, got {tuple(actions_BTA.shape)} and {tuple(z_goal_BD.shape)}"
@@ -66,6 +71,13 @@ class LatentCost:
 
     def __call__(self, plans_BSHA: Tensor) -> Tensor:
         """Costs (B, S) of z-scored plans (B, S, H, A)."""
+        wanted = (len(self._z_BTD), self._model.config.block_dim)
+        fits = plans_BSHA.ndim == 4 and (len(plans_BSHA), plans_BSHA.shape[3]) == wanted
+        if not fits or not plans_BSHA.numel():
+            raise ValueError(
+                f"plans must have shape ({wanted[0]}, samples, steps, {wanted[1]}), got "
+                f"{tuple(plans_BSHA.shape)}"
+            )
         batch, samples, horizon, _ = plans_BSHA.shape
         environments = max(1, self._max_rollouts // samples)
         rows = []

@@ -8,7 +8,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from goalward.planning.base import CostFn, Draws, Plan, cost_of, require_above_zero, take_best
+from goalward.config import require_at_least, require_types
+from goalward.planning.base import (
+    CostFn,
+    Draws,
+    Plan,
+    cost_of,
+    require_above_zero,
+    require_start,
+    take_best,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,9 +38,8 @@ class Gradient:
     lr: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("num_samples", "num_iters"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_types(self)
+        require_at_least(self, 1, "num_samples", "num_iters")
         require_above_zero("init_std", self.init_std)
         require_above_zero("lr", self.lr)
 
@@ -41,6 +49,7 @@ class Gradient:
         Raises:
             ValueError: the cost is not differentiable.
         """
+        require_start(mean_BHA)
         # The caller may compute without gradients.
         with torch.inference_mode(False), torch.enable_grad():
             noise_BSHA = draws(self.num_samples - 1, *mean_BHA.shape[1:])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
+from goalward.config import require_at_least, require_types
 from goalward.controllers.direct import DirectController
 from goalward.controllers.file import InverseModel
 from goalward.controllers.horizon import HorizonConfig
@@ -42,9 +43,9 @@ class HybridConfig:
     seed: int = defaults.SEED
 
     def __post_init__(self) -> None:
-        for name, least in (("horizon", 1), ("commit", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        require_types(self)
+        require_at_least(self, 1, "horizon", "commit")
+        require_at_least(self, 0, "seed")
 
 
 class HybridController(GoalPlanner):

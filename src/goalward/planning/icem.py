@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from goalward.config import require_types
 from goalward.planning.base import (
     CostFn,
     Draws,
@@ -19,6 +20,7 @@ from goalward.planning.base import (
     cost_of,
     require_above_zero,
     require_sampling,
+    require_start,
     take_best,
 )
 
@@ -47,6 +49,7 @@ class ICEM:
     clip: float | None = 1.0  # greatest size of a candidate's numbers
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_sampling(
             num_samples=self.num_samples,
             num_iters=self.num_iters,
@@ -67,6 +70,7 @@ class ICEM:
     @torch.inference_mode()
     def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
         """Search; see `Solver`."""
+        require_start(mean_BHA)
         std_BHA = torch.full_like(mean_BHA, self.init_std)
         kept_BKHA, costs_BK = mean_BHA[:, None][:, :0], mean_BHA.new_empty(0)
         for _ in range(self.num_iters):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
+from goalward.config import require_at_least, require_types
 from goalward.controllers.file import InverseModel
 from goalward.controllers.pairwise import PairwiseIDM
 from goalward.planning.attempt import Attempt
@@ -35,12 +36,9 @@ class InterpolationConfig:
     seed: int = defaults.SEED
 
     def __post_init__(self) -> None:
-        for name, least in (
-            *(("horizon", 1), ("commit", 1), ("candidates", 1)),
-            *(("refinements", 0), ("spread", 0), ("seed", 0)),
-        ):
-            if not least <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        require_types(self)
+        require_at_least(self, 1, "horizon", "commit", "candidates")
+        require_at_least(self, 0, "refinements", "spread", "seed")
         if self.commit > self.horizon:
             raise ValueError(f"commit must be at most horizon = {self.horizon}, got {self.commit}")
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
+from goalward.config import require_at_least, require_types
 from goalward.controllers.environments import Observation
 from goalward.controllers.file import InverseModel
 from goalward.planning.attempt import RememberingAttempt, goal_seed
@@ -36,9 +37,9 @@ class MPCConfig:
     seed: int = defaults.SEED
 
     def __post_init__(self) -> None:
-        for name, least in (("horizon", 1), ("receding_horizon", 1), ("history", 1), ("seed", 0)):
-            if (value := getattr(self, name)) < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        require_types(self)
+        require_at_least(self, 1, "horizon", "receding_horizon", "history")
+        require_at_least(self, 0, "seed")
         if self.receding_horizon > self.horizon:
             raise ValueError(
                 f"receding_horizon must be at most horizon = {self.horizon}, "

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from goalward.config import require_types
 from goalward.planning.base import (
     CostFn,
     Draws,
@@ -16,6 +17,7 @@ from goalward.planning.base import (
     cost_of,
     require_above_zero,
     require_sampling,
+    require_start,
     take_best,
 )
 
@@ -37,6 +39,7 @@ class MPPI:
     temperature: float = 0.5  # in units of the cost
 
     def __post_init__(self) -> None:
+        require_types(self)
         require_sampling(
             num_samples=self.num_samples,
             num_iters=self.num_iters,
@@ -49,6 +52,7 @@ class MPPI:
     @torch.inference_mode()
     def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
         """Search; see `Solver`."""
+        require_start(mean_BHA)
         std_BHA = torch.full_like(mean_BHA, self.init_std)
         costs_BK = mean_BHA.new_empty(0)
         for _ in range(self.num_iters):

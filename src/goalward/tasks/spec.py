@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from goalward import defaults
+from goalward.config import require_types
 from goalward.defaults import ProtocolName as ProtocolName
 from goalward.types import Array
 
@@ -35,6 +36,7 @@ class SceneConfig:
     physics: Physics = "environment"
 
     def __post_init__(self) -> None:
+        require_types(self)
         if not 16 <= self.image_size <= MAX_IMAGE_SIZE:
             raise ValueError(
                 f"image_size must be between 16 and {MAX_IMAGE_SIZE}, got {self.image_size}"

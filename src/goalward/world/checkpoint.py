@@ -6,7 +6,6 @@ Folders in the public layout are read as well; see `public_layout`.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,14 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from goalward import defaults
-from goalward.config import differences, read_config, read_json, to_json, write_json
+from goalward.config import (
+    differences,
+    read_config,
+    read_json,
+    require_types,
+    to_json,
+    write_json,
+)
 from goalward.files import appearing
 from goalward.world.fetch import is_repo_id
 from goalward.world.lewm import LeWM, LeWMConfig
@@ -39,12 +45,11 @@ class ActionScale:
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        require_types(self)
         if len(self.mean) != len(self.std) or not self.mean:
             raise ValueError(f"mean and std must be as long, got {len(self.mean)}, {len(self.std)}")
-        if not all(map(math.isfinite, self.mean)):
-            raise ValueError(f"mean must be finite, got {self.mean}")
-        if not all(math.isfinite(s) and s > 0 for s in self.std):
-            raise ValueError(f"std must be finite and above 0, got {self.std}")
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be above 0, got {self.std}")
 
     def normalise(self, actions: Tensor) -> Tensor:
         """Raw actions (..., A) to z-scores."""

@@ -7,15 +7,9 @@ from typing import Literal
 
 from torch import nn
 
+from goalward.config import require_at_least, require_types
 from goalward.world.conv import ConvEncoder
 from goalward.world.vit import ViT
-
-
-def require_positive(config: object, *names: str) -> None:
-    """Refuse a configuration with a number below 1 in one of the named fields."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +24,8 @@ class ViTConfig:
     heads: int = 3
 
     def __post_init__(self) -> None:
-        require_positive(self, "image_size", "patch_size", "dim", "depth", "heads")
+        require_types(self)
+        require_at_least(self, 1, "image_size", "patch_size", "dim", "depth", "heads")
         if self.image_size % self.patch_size or self.dim % self.heads:
             raise ValueError(
                 f"image_size {self.image_size} must be a multiple of patch_size {self.patch_size}, "
@@ -64,7 +59,8 @@ class ConvConfig:
     keypoints: int = 32
 
     def __post_init__(self) -> None:
-        require_positive(self, "image_size", "patch_size", "keypoints")
+        require_types(self)
+        require_at_least(self, 1, "image_size", "patch_size", "keypoints")
         if not self.channels or min(self.channels) < 1:
             raise ValueError(f"channels must be numbers of at least 1, got {self.channels}")
         if self.image_size % self._shrink:

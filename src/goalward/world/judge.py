@@ -54,7 +54,7 @@ class Probes:
     """Both probes of one set of latents."""
 
     linear: tuple[ProbeScore, ...]
-    network: tuple[ProbeScore, ...]
+    network: tuple[ProbeScore, ...]  # empty if the judging was not thorough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,15 @@ def judge(
     scale: ActionScale,
     *,
     seed: int,
+    thorough: bool = True,
 ) -> Quality:
-    """Prediction errors and probes on held-out episodes."""
-    return Quality(
-        prediction=prediction_errors(
-            model, _error_windows(model, episodes, split, scale), seed=seed
-        ),
-        probes=full_probes(model, episodes, measures, split, seed=seed),
-    )
+    """Prediction errors and probes on held-out episodes; the network probe only if thorough."""
+    windows = _error_windows(model, episodes, split, scale)
+    if thorough:
+        probes = full_probes(model, episodes, measures, split, seed=seed)
+    else:
+        probes = Probes(linear=quick_probe(model, episodes, measures, split, seed=seed), network=())
+    return Quality(prediction=prediction_errors(model, windows, seed=seed), probes=probes)
 
 
 def known_measures(episodes: Episodes, task: str | None) -> tuple[Measure, ...]:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from goalward import defaults
-from goalward.world.encoders import ConvConfig, ViTConfig, require_positive
+from goalward.config import require_at_least, require_types
+from goalward.world.encoders import ConvConfig, ViTConfig
 from goalward.world.layers import ActionEncoder, Predictor, Projector
 
 
@@ -27,7 +28,8 @@ class PredictorConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        require_positive(self, "depth", "heads", "dim_head", "mlp_dim")
+        require_types(self)
+        require_at_least(self, 1, "depth", "heads", "dim_head", "mlp_dim")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
@@ -45,8 +47,9 @@ class LeWMConfig:
     predictor: PredictorConfig = field(default_factory=PredictorConfig)
 
     def __post_init__(self) -> None:
+        require_types(self)
         names = ("action_dim", "frameskip", "history", "latent_dim", "projector_dim")
-        require_positive(self, *names)
+        require_at_least(self, 1, *names)
 
     @property
     def block_dim(self) -> int:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from goalward.world.encoders import require_positive
+from goalward.config import require_at_least, require_types
 from goalward.world.lewm import LeWM
 from goalward.world.sigreg import KNOTS, sigreg
 from goalward.world.vicreg import vicreg
@@ -37,12 +37,10 @@ class ObjectiveConfig:
     auxiliary_dim: int = 512  # hidden numbers of the auxiliary networks
 
     def __post_init__(self) -> None:
-        for name in ("regulariser_weight", "inverse_weight", "thumbnail_weight"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        require_positive(self, "projections", "thumbnail_size", "auxiliary_dim")
-        if self.knots < 2:
-            raise ValueError(f"knots must be at least 2, got {self.knots}")
+        require_types(self)
+        require_at_least(self, 0, "regulariser_weight", "inverse_weight", "thumbnail_weight")
+        require_at_least(self, 1, "projections", "thumbnail_size", "auxiliary_dim")
+        require_at_least(self, 2, "knots")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Literal, get_type_hints
 
-from goalward.config import from_json, to_json
-from goalward.world.encoders import ViTConfig, require_positive
+from goalward.config import from_json, require_at_least, to_json
+from goalward.world.encoders import ViTConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 
 MLP_SCALE = 4  # hidden width of the action encoder over its output's
@@ -68,7 +68,7 @@ class PublicPredictor:
     emb_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        require_positive(self, "num_frames", "input_dim")
+        require_at_least(self, 1, "num_frames", "input_dim")
         self.config()  # which checks the rest
 
     def config(self) -> PredictorConfig:
@@ -94,7 +94,7 @@ class PublicEmbedder:
     mlp_scale: int = MLP_SCALE
 
     def __post_init__(self) -> None:
-        require_positive(self, "input_dim", "smoothed_dim")
+        require_at_least(self, 1, "input_dim", "smoothed_dim")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ class PublicMLP:
     output_dim: int | None = None
 
     def __post_init__(self) -> None:
-        require_positive(self, "input_dim", "hidden_dim")
+        require_at_least(self, 1, "input_dim", "hidden_dim")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -59,6 +59,7 @@ def train_world(
     device: torch.device = CPU,
     task: str | None = None,
     save_seconds: float = defaults.SAVE_SECONDS,
+    thorough: bool = True,
     on_progress: OnProgress | None = None,
 ) -> WorldReport | None:
     """Train a world model into the stage folder `folder`, or find it complete there.
@@ -70,6 +71,8 @@ def train_world(
         device: Where to compute; under `torchrun` every process joins in.
         task: The dataset's task, where the file does not say it.
         save_seconds: At most so much work, and 20 steps, is lost when the process is killed.
+        thorough: Judge the finished model by the network probe, too, which takes a minute or two;
+            `judge_world` can do it later.
         on_progress: Called now and then with steps, frames and losses.
 
     Returns:
@@ -98,7 +101,7 @@ def train_world(
                 training = Training(config, episodes, partial, replica=replica, measures=measures)
                 training.run(save_seconds=save_seconds, on_progress=on_progress)
                 if replica.is_first:
-                    _conclude(training, partial, name)
+                    _conclude(training, partial, name, thorough=thorough)
     if not replica.is_first:
         return None
     (folder / STATE).unlink(missing_ok=True)
@@ -148,15 +151,15 @@ def training_split(world: Path) -> SplitConfig:
     return from_json(WorldConfig, load_manifest(world, stage=STAGE).config).split
 
 
-def _conclude(training: Training, folder: Path, task: str | None) -> None:
+def _conclude(training: Training, folder: Path, task: str | None, *, thorough: bool) -> None:
     """Judge the finished model and draw the pictures."""
-    report = _report(training, folder, task)
+    report = _report(training, folder, task, thorough=thorough)
     write_json(folder / REPORT, to_json(report))
     save_curves(folder / CURVES, training.history, _title(report))
     _save_latent_picture(training, folder, _title(report))
 
 
-def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
+def _report(training: Training, folder: Path, task: str | None, *, thorough: bool) -> WorldReport:
     config = training.config
     best = load_world(folder, weights="best", device=training.replica.device)
     timed = [row for row in training.history if "loss" in row][-1]
@@ -179,6 +182,7 @@ def _report(training: Training, folder: Path, task: str | None) -> WorldReport:
             training.split,
             training.scale,
             seed=config.seed,
+            thorough=thorough,
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from goalward.config import require_at_least, require_types
 from goalward.data.splits import SplitConfig
 from goalward.world.lewm import LeWMConfig
 from goalward.world.objective import ObjectiveConfig
@@ -25,6 +26,7 @@ class ScheduleConfig:
     clip: float = 1.0  # largest norm of a step's gradient
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in ("steps", "lr", "clip"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -57,11 +59,8 @@ class WorldConfig:
     split: SplitConfig = field(default_factory=SplitConfig)
 
     def __post_init__(self) -> None:
-        if self.seed < 0 or self.min_latent_std < 0:
-            raise ValueError(
-                "seed and min_latent_std must be at least 0, got "
-                f"{self.seed} and {self.min_latent_std}"
-            )
+        require_types(self)
+        require_at_least(self, 0, "seed", "min_latent_std")
 
     def uses_bfloat16(self, device: torch.device) -> bool:
         """Whether to compute in mixed precision there."""

@@ -1,0 +1,1 @@
+"""Controllers without torch: exported once, run by ONNX Runtime."""

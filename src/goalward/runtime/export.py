@@ -1,0 +1,113 @@
+"""A trained controller as one ONNX graph, with the preprocessing inside.
+
+uint8 frames, the goals' latents and the steps left go in, actions within the bounds and the frames'
+latents come out. A goal's latent comes from the same graph, so that one file is all it takes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from goalward.config import canonical, to_json
+from goalward.controllers.direct import Decider
+from goalward.controllers.file import InverseModel, model_id
+from goalward.controllers.horizon import HorizonConfig
+from goalward.data.pixels import normalise
+from goalward.files import appearing
+from goalward.runtime.card import (
+    ACTIONS,
+    CARD,
+    FRAMES,
+    GOALS,
+    INSTALL,
+    LATENTS,
+    STEPS,
+    OnnxCard,
+)
+from goalward.world.folding import folded
+
+EXAMPLES = 2  # of a batch, to trace the graph with: one might be taken for a fixed number
+NEEDED = ("onnx", "onnxscript")
+
+
+class Decision(nn.Module):
+    """Everything from frames to actions."""
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, model: InverseModel, decider: Decider) -> None:
+        super().__init__()
+        self.encoder = folded(nn.Sequential(model.world.encoder, model.world.projector))
+        self.decider = decider
+        self.register_buffer("low", torch.tensor(model.card.action_low))
+        self.register_buffer("high", torch.tensor(model.card.action_high))
+
+    def forward(
+        self, frames_NHWC: Tensor, goals_ND: Tensor, steps_left_N: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Actions (N, A) and latents (N, D)."""
+        z_ND = self.encoder(normalise(frames_NHWC))
+        actions_NA = self.decider(z_ND, goals_ND, steps_left_N)
+        return actions_NA.clamp(self.low, self.high), z_ND
+
+
+def export_onnx(model: InverseModel, path: Path, horizon: HorizonConfig | None = None) -> OnnxCard:
+    """Write a controller as an ONNX file; it appears whole or not at all.
+
+    Args:
+        model: A goal-conditioned model.
+        path: Where to.
+        horizon: What the network is told of the steps left (default: as the model's file says).
+
+    Raises:
+        ValueError: the model cannot act, or what exporting needs is not installed.
+    """
+    for name in NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(f"exporting needs {name}, which is not installed; {INSTALL}")
+    decider = Decider(model, horizon)
+    card = OnnxCard(
+        task=model.card.task,
+        model_id=model_id(model),
+        world_id=model.card.world_id,
+        image_size=model.card.world.encoder.image_size,
+        latent_dim=model.card.world.latent_dim,
+        action_dim=model.card.network.action_dim,
+        horizon=decider.horizon,
+        split=model.card.split,
+    )
+    graph = _graph(Decision(model, decider).cpu().eval(), card).model_proto
+    entry = graph.metadata_props.add()
+    entry.key, entry.value = CARD, canonical(to_json(card))
+    with appearing(path) as temporary:
+        temporary.write_bytes(graph.SerializeToString())
+    return card
+
+
+def _graph(decision: Decision, card: OnnxCard) -> torch.onnx.ONNXProgram:
+    """Trace the decision for any number of environments."""
+    frames = torch.zeros(EXAMPLES, card.image_size, card.image_size, 3, dtype=torch.uint8)
+    goals = torch.zeros(EXAMPLES, card.latent_dim)
+    steps = torch.ones(EXAMPLES, dtype=torch.int64)
+    number = torch.export.Dim("environments", min=1)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of the exporter about itself
+        program = torch.onnx.export(
+            decision,
+            (frames, goals, steps),
+            input_names=[FRAMES, GOALS, STEPS],
+            output_names=[ACTIONS, LATENTS],
+            dynamic_shapes=({0: number}, {0: number}, {0: number}),
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    return program

@@ -1,0 +1,105 @@
+"""An exported controller in control: no torch, one call of ONNX Runtime a decision.
+
+Shapes: B environments, D latent numbers, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from goalward.config import one_line, parse_config
+from goalward.controllers.environments import Environments
+from goalward.runtime.card import (
+    ACTIONS,
+    CARD,
+    FRAMES,
+    GOALS,
+    INSTALL,
+    LATENTS,
+    STEPS,
+    OnnxCard,
+)
+from goalward.types import Array
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+
+class OnnxController:
+    """A `Controller` that gives an exported file's actions.
+
+    Args:
+        path: What `goalward export` wrote.
+        threads: CPU threads (default: as many as there are cores).
+
+    Raises:
+        ValueError: the file is something else or damaged, or ONNX Runtime is not installed.
+    """
+
+    def __init__(self, path: str | Path, *, threads: int | None = None) -> None:
+        self._session = _open(Path(path), threads)
+        facts = self._session.get_modelmeta().custom_metadata_map
+        if CARD not in facts:
+            raise ValueError(f"{path}: not a controller; give a file that `goalward export` wrote")
+        self.card = parse_config(OnnxCard, facts[CARD].encode(), path)
+        self._environments = Environments()
+        self._goals_BD = np.empty((0, self.card.latent_dim), dtype=np.float32)
+
+    def reset(
+        self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
+    ) -> None:
+        """Take new goals; see `Controller.reset`. Each is encoded once, here."""
+        frames, where = self._environments.reset(goals, budget, environments)
+        nowhere_BD = np.zeros((len(frames), self.card.latent_dim), dtype=np.float32)
+        z_goal_BD = self._run(LATENTS, frames, nowhere_BD, np.ones(len(frames), dtype=np.int64))
+        if environments is None:
+            self._goals_BD = z_goal_BD
+        else:
+            self._goals_BD[where] = z_goal_BD
+
+    def act(
+        self,
+        frames: Array,
+        steps_left: npt.ArrayLike | None = None,
+        *,
+        environments: npt.ArrayLike | None = None,
+    ) -> Array:
+        """The next action of every environment; see `Controller.act`."""
+        seen = self._environments.observe(frames, steps_left, environments)
+        goals_BD = self._goals_BD[seen.environments]
+        actions = self._run(ACTIONS, seen.frames, goals_BD, seen.steps_left)
+        return actions[0] if self._environments.single else actions
+
+    def _run(self, output: str, frames: Array, goals_BD: Array, steps_B: Array) -> Array:
+        side = self.card.image_size
+        if frames.shape[1:3] != (side, side):
+            raise ValueError(
+                f"frames must be {side} pixels a side, as the file was exported for, got "
+                f"{frames.shape[1]} x {frames.shape[2]}; resize them first"
+            )
+        (found,) = self._session.run([output], {FRAMES: frames, GOALS: goals_BD, STEPS: steps_B})
+        return np.asarray(found)
+
+
+def _open(path: Path, threads: int | None) -> onnxruntime.InferenceSession:
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise ValueError(f"{path}: needs onnxruntime, which is not installed; {INSTALL}")
+    import onnxruntime
+
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; give one that `goalward export` wrote")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own kinds derive from Exception alone
+        raise ValueError(f"{path}: no ONNX file, or damaged ({one_line(str(error))})") from error
