@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +19,12 @@ import torch
 
 from controller_helpers import smoke
 from goalward import cli
+from goalward.commands.evaluation_setup import evaluation_runs
 from goalward.controllers.file import load_inverse_model, save_inverse_model
 from goalward.controllers.stage import train_controller
 from goalward.data.splits import SplitConfig
 from goalward.embed import embed
+from goalward.tasks import get_task
 from goalward.world.checkpoint import ActionScale, save_world
 from goalward.world.encoders import ConvConfig
 from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
@@ -136,6 +139,25 @@ def test_pairs_of_episodes_that_a_model_may_have_seen_are_refused(
     run.remove("--in-distribution")
     assert "held out other episodes" in refusal(capsys, *run)
     assert not (tmp_path / "e").exists()
+
+
+def test_several_controllers_are_told_apart_by_their_names(
+    capsys: Capture, tmp_path: Path, episodes: Path, controller: Path
+) -> None:
+    for name in ("first", "second", "other/first"):
+        shutil.copytree(controller, tmp_path / name)
+    task = get_task("two-room")
+
+    def names(*paths: str) -> list[str]:
+        specs = [str(tmp_path / path) for path in paths]
+        runs, _ = evaluation_runs(task, specs, models=[], pairwise=None, seeds=[0], device="cpu")
+        return [run.method.name for run in runs]
+
+    assert names("first") == ["gc-idm"]
+    assert names("first", "second/best.safetensors") == ["gc-idm@first", "gc-idm@second"]
+    twice = ("--controller", str(tmp_path / "first"), str(tmp_path / "other" / "first"))
+    run = arguments(tmp_path / "e", episodes, controller, "--pairs", "2", *twice)
+    assert "gc-idm@first is there twice with seed 0" in refusal(capsys, *run)
 
 
 def test_what_cannot_be_evaluated_is_refused_in_one_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from goalward.bundle import NAME as BUNDLED
@@ -11,7 +12,7 @@ from goalward.config import differences, to_json
 from goalward.controllers.file import InverseModel, load_inverse_model
 from goalward.data.splits import SplitConfig
 from goalward.devices import choose_device
-from goalward.evaluate.cells import Observer
+from goalward.evaluate.cells import Method, Observer
 from goalward.evaluate.evaluation import PAIRS, Run
 from goalward.evaluate.evaluation import prepare_pairs as pairs_of_folder
 from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig, save_pairs
@@ -43,16 +44,19 @@ def evaluation_runs(
     loaded = loaded or list(named.values())[:1]
     pair_model = None if pairwise is None else load_inverse_model(pairwise, device=chosen)
     runs: list[Run] = []
+    several = len(named_paths(specs)) > 1
     for spec in specs:
-        if Path(spec) in exported_paths(specs):
-            runs += [Run(method=onnx_method(Path(spec)), seed=seed) for seed in seeds]
-            continue
-        own, name = (loaded, spec) if spec not in named else ([named[spec]], "gc-idm")
-        for seed, model in _seeded(own, seeds):
-            for known in filter(None, (model, pair_model)):
-                require_task(known, task)
-            found = Models(controller=model, pairwise=pair_model)
-            method = make_method(name, found, action_dim=task.action_dim)
+        if Path(spec).suffix == ONNX:
+            found_methods = [(seed, _exported(spec, task)) for seed in seeds]
+        else:
+            own, name = (loaded, spec) if spec not in named else ([named[spec]], "gc-idm")
+            found_methods = [
+                (seed, _of_model(name, model, pair_model, task))
+                for seed, model in _seeded(own, seeds)
+            ]
+        for seed, method in found_methods:
+            if several and Path(spec) in named_paths(specs):
+                method = replace(method, name=f"{method.name}@{_label(Path(spec))}")
             runs.append(Run(method=method, seed=seed))
     if not loaded:
         return runs, None
@@ -60,18 +64,34 @@ def evaluation_runs(
     return runs, Observer(world_id=first.card.world_id, encode=FrameEncoder(first.world))
 
 
+def _of_model(
+    name: str, model: InverseModel | None, pairwise: InverseModel | None, task: Task
+) -> Method:
+    for known in filter(None, (model, pairwise)):
+        require_task(known.card.task, known.card.network.action_dim, task)
+    return make_method(
+        name, Models(controller=model, pairwise=pairwise), action_dim=task.action_dim
+    )
+
+
+def _exported(spec: str, task: Task) -> Method:
+    card = OnnxController(spec).card
+    require_task(card.task, card.action_dim, task)
+    return onnx_method(Path(spec))
+
+
+def _label(path: Path) -> str:
+    """A short name for a controller's file or folder, to tell several apart."""
+    return path.parent.name if path.stem in ("best", "last") else path.stem
+
+
 def model_paths(specs: Sequence[str]) -> list[Path]:
-    """Those of the methods that are controllers' files or folders."""
+    """As `named_paths`, but without exported controllers."""
     return [path for path in named_paths(specs) if path.suffix != ONNX]
 
 
-def exported_paths(specs: Sequence[str]) -> list[Path]:
-    """Those of the methods that are exported controllers."""
-    return [path for path in named_paths(specs) if path.suffix == ONNX]
-
-
 def named_paths(specs: Sequence[str]) -> list[Path]:
-    """Both."""
+    """Those of the methods that are files or folders."""
     return [Path(s) for s in specs if s.partition(":")[0] not in names() and Path(s).exists()]
 
 
@@ -115,13 +135,12 @@ def require_split(models: Sequence[Path], split: SplitConfig) -> None:
             )
 
 
-def require_task(model: InverseModel, task: Task) -> None:
+def require_task(trained_on: str | None, action_dim: int, task: Task) -> None:
     """Refuse a model of another task, or of other actions."""
-    card = model.card
-    if card.task not in (None, task.name) or card.network.action_dim != task.action_dim:
+    if trained_on not in (None, task.name) or action_dim != task.action_dim:
         raise ValueError(
-            f"the model was trained on task {card.task} with actions of "
-            f"{card.network.action_dim} numbers, not on {task.name} with {task.action_dim}"
+            f"the model was trained on task {trained_on} with actions of {action_dim} numbers, "
+            f"not on {task.name} with {task.action_dim}"
         )
 
 

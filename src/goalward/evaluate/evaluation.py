@@ -104,7 +104,16 @@ def evaluate(
         environments: That run side by side.
         workers: Processes with simulators; the result does not depend on their number.
         on_progress: Called after every group of episodes.
+
+    Raises:
+        ValueError: two runs have the same name and seed.
     """
+    for run in runs:
+        if sum((run.method.name, run.seed) == (r.method.name, r.seed) for r in runs) > 1:
+            raise ValueError(
+                f"{run.method.name} is there twice with seed {run.seed}; give controllers other "
+                "names, or a method only once"
+            )
     number = min(environments, len(pairs.attempts))
     setting = Setting(pairs=pairs, budget=budget, environments=number, observer=observer)
     config = pairs.card.config
