@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from goalward.artifacts import load_manifest
 from goalward.commands.evaluation_setup import evaluation_runs
 from goalward.config import to_json, write_json
 from goalward.console import progress, show_line
-from goalward.controllers.file import load_inverse_model
+from goalward.controllers.file import load_inverse_model, model_id
 from goalward.defaults import PresetName, ProtocolName
 from goalward.evaluate.cells import Observer
 from goalward.evaluate.evaluation import Evaluation, Run, evaluate, prepare_pairs
@@ -31,8 +31,10 @@ from goalward.evaluate.rows import RowFile
 from goalward.evaluate.summary import ALL, pair_subsets
 from goalward.pipeline import Pipeline
 from goalward.provenance import git_revision
+from goalward.runtime.card import SUFFIX
 from goalward.runtime.export import export_onnx
-from goalward.runtime.method import SUFFIX
+from goalward.runtime.method import onnx_method
+from goalward.runtime.onnx_controller import OnnxController
 from goalward.tasks import TASKS
 from goalward.workers import usable_cpus
 
@@ -87,7 +89,7 @@ def compare(task: str, protocol: ProtocolName, arguments: Arguments) -> Path:
             on_progress=update,
         )
     out = RESULTS / "compare" / arguments.preset / task / protocol
-    write(out, found, {"preset": arguments.preset, "seconds": seconds(pipeline, controllers)})
+    write(out, found, {"arguments": _plain(arguments), "seconds": seconds(pipeline, controllers)})
     return out
 
 
@@ -100,21 +102,28 @@ def all_runs(
         specs: Sequence[str], models: Sequence[Path], seeds: Sequence[int]
     ) -> tuple[list[Run], Observer | None]:
         return evaluation_runs(
-            pipeline.task, specs, models=models, pairwise=None, seeds=seeds, device="auto"
+            pipeline.task,
+            specs,
+            models=models,
+            pairwise=None,
+            seeds=seeds,
+            device="auto",
+            split=pipeline.world_config().split,
         )
 
     ours, observer = runs(arguments.controllers, controllers, arguments.seeds)
-    exported, _ = runs([str(export(controllers[0]))], [], arguments.seeds[:1])
+    exported, _ = onnx_method(export(controllers[0]))
     blind, _ = runs(arguments.blind, [], arguments.seeds)
     planners, _ = runs(arguments.planners, controllers[:1], arguments.planner_seeds)
-    return [*ours, *exported, *blind, *planners], observer
+    by_onnx = Run(method=exported, seed=arguments.seeds[0])
+    return [*ours, by_onnx, *blind, *planners], observer
 
 
 def export(controller: Path) -> Path:
     """The controller as an ONNX file beside it."""
-    path = controller.with_suffix(SUFFIX)
-    if not path.exists():
-        export_onnx(load_inverse_model(controller), path)
+    path, model = controller.with_suffix(SUFFIX), load_inverse_model(controller)
+    if not path.exists() or OnnxController(path).card.model_id != model_id(model):
+        export_onnx(model, path)
     return path
 
 
@@ -124,6 +133,11 @@ def seconds(pipeline: Pipeline, controllers: Sequence[Path]) -> dict[str, float]
     found = {name: load_manifest(path).seconds for name, path in stages.items()}
     each = [load_manifest(path).seconds for path in controllers]
     return {**found, "controller": sum(each) / len(each)}
+
+
+def _plain(arguments: Arguments) -> dict[str, Any]:
+    """The arguments that the result depends on."""
+    return {name: value for name, value in asdict(arguments).items() if name != "runs"}
 
 
 def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
@@ -137,11 +151,12 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     }
     for policy in task.goal_policies:
         subsets[f"{policy} fails"] = subsets[ALL] - floors[policy]
-    shutil.rmtree(folder, ignore_errors=True)
+    new = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
     for name, rows in found.rows.items():
         plain = name.replace(":", "-").replace("=", "-")
         for seed in sorted({row.seed for row in rows}):
-            path = folder / f"{plain}-seed{seed}.jsonl"
+            path = new / f"{plain}-seed{seed}.jsonl"
             RowFile(path).append([row for row in rows if row.seed == seed])
     facts = {
         **more,
@@ -154,7 +169,9 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
         "torch": torch.__version__,
         "git_revision": git_revision(),
     }
-    write_json(folder / "about.json", facts)
+    write_json(new / "about.json", facts)
+    shutil.rmtree(folder, ignore_errors=True)
+    new.rename(folder)
 
 
 if __name__ == "__main__":

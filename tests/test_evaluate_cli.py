@@ -149,11 +149,13 @@ def test_several_controllers_are_told_apart_by_their_names(
     task = get_task("two-room")
 
     def names(*paths: str) -> list[str]:
-        specs = [str(tmp_path / path) for path in paths]
-        runs, _ = evaluation_runs(task, specs, models=[], pairwise=None, seeds=[0], device="cpu")
+        specs = [f"{tmp_path}/{path}" for path in paths]
+        runs, _ = evaluation_runs(
+            task, specs, models=[], pairwise=None, seeds=[0], device="cpu", split=None
+        )
         return [run.method.name for run in runs]
 
-    assert names("first") == ["gc-idm"]
+    assert names("first/") == ["gc-idm@first"]  # as a shell completes it
     assert names("first", "second/best.safetensors") == ["gc-idm@first", "gc-idm@second"]
     twice = ("--controller", str(tmp_path / "first"), str(tmp_path / "other" / "first"))
     run = arguments(tmp_path / "e", episodes, controller, "--pairs", "2", *twice)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -312,25 +311,29 @@ def test_latency_is_told_for_one_environment(pairs: FrozenPairs) -> None:
 
 
 class Planner(ZeroController):
-    """Plans every third decision, which takes a while."""
+    """Plans every third decision, which takes a second; the others take a millisecond."""
 
     def __init__(self) -> None:
         super().__init__(2)
-        self.plans, self._decisions = [0], 0
+        self.plans, self.seconds, self._decisions = [0], 0.0, 0
 
     def act(self, *arguments: Any, **more: Any) -> Array:
-        if self._decisions % 3 == 0:
-            time.sleep(0.01)
-            self.plans = [self.plans[0] + 1]
+        plans = self._decisions % 3 == 0
+        self.plans = [self.plans[0] + plans]
+        self.seconds += 1.0 if plans else 0.001
         self._decisions += 1
         return super().act(*arguments, **more)
 
 
-def test_a_plan_is_timed_alone_and_spread_over_its_actions(pairs: FrozenPairs) -> None:
+def test_a_plan_is_timed_alone_and_spread_over_its_actions(
+    pairs: FrozenPairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner = Planner()
+    monkeypatch.setattr("goalward.evaluate.timing.time.perf_counter", lambda: planner.seconds)
     frames = pairs.attempts[0].goal_frame[None]
-    found = measure_latency(Planner, frames, decisions=12, budget=50)
-    assert found.plan >= 10 and found.p50 < 5
-    assert found.plan / 4 < found.mean < found.plan / 2
+    found = measure_latency(lambda: planner, frames, decisions=12, budget=50)
+    assert found.plan == pytest.approx(1000) and found.p50 == pytest.approx(1)
+    assert found.mean == pytest.approx((1000 + 1 + 1) / 3)
 
 
 def test_speed_ups_are_told_beside_cem(pairs: FrozenPairs) -> None:

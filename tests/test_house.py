@@ -117,9 +117,9 @@ def test_the_readmes_python_runs(
     dot_latents: Path,
 ) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "push-t").symlink_to(dataset("push-t"))
-    train_controller(smoke(dot_latents, 2), dot_latents, tmp_path / "runs" / "push-t-controller")
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "episodes").symlink_to(dataset("push-t"))
+    train_controller(smoke(dot_latents, 2), dot_latents, tmp_path / "my" / "controller")
     monkeypatch.chdir(tmp_path)
     frame = np.zeros((64, 64, 3), dtype=np.uint8)
     scope: dict[str, Any] = {"frame": frame, "goal_frame": frame}

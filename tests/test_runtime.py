@@ -90,12 +90,13 @@ def test_a_controller_is_exported_and_compared_from_the_command_line(
     run = arguments(tmp_path / "e", episodes, controller, "--pairs", "2")
     assert cli.main([*run, "--controller", str(out), "gc-idm", "--json"]) == 0
     onnx, torch = json.loads(capsys.readouterr().out)["methods"]
-    assert (onnx["method"], torch["method"]) == ("gc-idm-onnx", "gc-idm")
+    assert (onnx["method"], torch["method"]) == ("gc-idm-onnx@c", "gc-idm")
+    assert "give the one that it was made from" in refusal(capsys, *run, "--pairwise", str(out))
     assert onnx["rate"] == torch["rate"] and onnx["steps"] == torch["steps"]
 
 
 def test_what_is_no_exported_controller_is_refused(
-    capsys: Capture, tmp_path: Path, exported: Path
+    capsys: Capture, tmp_path: Path, exported: Path, model: InverseModel
 ) -> None:
     with pytest.raises(ValueError, match="no such file"):
         OnnxController(tmp_path / "missing.onnx")
@@ -107,4 +108,9 @@ def test_what_is_no_exported_controller_is_refused(
     controller = OnnxController(exported)
     with pytest.raises(ValueError, match="64 pixels a side"):
         controller.reset(FRAMES[:, :32], 50)
+    assert controller._environments._steps_left_B is None  # a refused reset changes nothing
+    with pytest.raises(ValueError, match=r"ends in \.onnx"):
+        export_onnx(model, tmp_path / "c.bin")
+    with pytest.raises(ValueError, match="no such folder"):
+        export_onnx(model, tmp_path / "nowhere" / "c.onnx")
     assert "no such controller" in refusal(capsys, "export", str(tmp_path / "x"), "--out", "y")

@@ -18,6 +18,8 @@ from goalward.commands.episodes import Collect, Floors, Inspect
 from goalward.commands.evaluation import Evaluate
 from goalward.commands.export import Export
 from goalward.commands.machine import Doctor, Tasks
+from goalward.commands.report import WriteReport
+from goalward.commands.reproduce import Reproduce
 from goalward.commands.run import RunTask
 from goalward.commands.world import ConvertWorld, JudgeWorld, TrainWorld
 
@@ -48,6 +50,8 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "export": Export,
     "evaluate": Evaluate,
     "run": RunTask,
+    "reproduce": Reproduce,
+    "report": WriteReport,
 }
 
 

@@ -82,6 +82,8 @@ def require_types(config: DataclassInstance) -> None:
         if dataclasses.is_dataclass(value):  # it was checked when it was made
             if type(value) not in (get_args(kind) or (kind,)):
                 raise _mismatch(field.name, str(kind), value)
+        elif isinstance(value, list):
+            raise _mismatch(field.name, str(kind), value)
         else:
             _decode(kind, _plain(value), field.name)
 

@@ -122,6 +122,11 @@ def show_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def show_status(text: str) -> None:
+    """Print one line about what is going on, on standard error."""
+    sys.stderr.write(text + "\n")
+
+
 def show_error(text: str) -> None:
     """Print one error line on standard error."""
     sys.stderr.write("goalward: " + one_line(text) + "\n")

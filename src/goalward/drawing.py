@@ -87,9 +87,16 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a PNG, which appears whole or not at all; the same figure gives the same bytes."""
-    with appearing(path) as temporary:
-        figure.savefig(temporary, format="png", metadata={"Software": None})
+    """Write a PNG or, by the path's suffix, an SVG, which appears whole or not at all.
+
+    The same figure gives the same bytes.
+    """
+    from matplotlib import rc_context
+
+    vector = path.suffix == ".svg"
+    facts = {"Date": None} if vector else {"Software": None}
+    with appearing(path) as temporary, rc_context({"svg.hashsalt": "goalward"}):
+        figure.savefig(temporary, format="svg" if vector else "png", metadata=facts)
 
 
 def add_heading(figure: Figure, *lines: str) -> None:

@@ -5,12 +5,14 @@ A stage makes first what it needs; whatever is complete is found, not made again
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from goalward import console, defaults
+from goalward.config import content_id, override, to_json
 from goalward.console import Update
 from goalward.controllers.stage import train_controller
 from goalward.data.collect import CollectConfig, collect
@@ -22,6 +24,9 @@ from goalward.presets import controller_config, world_config
 from goalward.tasks.spec import SceneConfig, Task
 from goalward.world.stage import train_world
 from goalward.world.train_config import WorldConfig
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Bar = Callable[[str, int, str], AbstractContextManager[Update]]  # title, total, unit
 
@@ -43,6 +48,9 @@ class Pipeline:
         device: Where to compute: cpu, cuda, mps or auto.
         workers: Simulator processes; the result does not depend on their number.
         bar: Shows how far a stage is.
+        world_changes: Values in place of the preset's for the world model, such as
+            objective.regulariser=vicreg. Such a world model, and what is made from it, has folders
+            of its own.
     """
 
     task: Task
@@ -52,6 +60,7 @@ class Pipeline:
     device: str = "auto"
     workers: int = 1
     bar: Bar = silent_bar
+    world_changes: tuple[str, ...] = ()
 
     def episodes(self) -> Path:
         """Demonstrations."""
@@ -68,13 +77,16 @@ class Pipeline:
 
     def world_config(self) -> WorldConfig:
         """How the world model is trained on the demonstrations."""
+        return override(self._plain_world_config(), self.world_changes)
+
+    def _plain_world_config(self) -> WorldConfig:
         with open_episodes(self.episodes()) as episodes:
             return world_config(self.preset, episodes, task=self.task.name, seed=self.seed)
 
     def world(self) -> Path:
         """The world model; `judge_world` says more about it than its own report."""
         config, episodes = self.world_config(), self.episodes()
-        folder, device = self.folder / "world", choose_device(self.device)
+        folder, device = self._folder("world"), choose_device(self.device)
         with self.bar("train-world", config.schedule.steps, "frames") as update:
             train_world(config, episodes, folder, device=device, thorough=False, on_progress=update)
         return folder
@@ -87,18 +99,37 @@ class Pipeline:
         devices = choose_devices(self.device)
         with self.bar("embed", rows, "frames") as update:
             return embed(
-                world, episodes, self.folder / "latents", devices=devices, on_progress=update
+                world, episodes, self._folder("latents"), devices=devices, on_progress=update
             )
 
-    def controller(self, *, kind: ModelKind = "gc-idm", seed: int | None = None) -> Path:
-        """A controller; one with a seed of its own has a folder of its own."""
+    def controller(
+        self, *, kind: ModelKind = "gc-idm", seed: int | None = None, changes: Sequence[str] = ()
+    ) -> Path:
+        """A controller.
+
+        Args:
+            kind: Which network.
+            seed: Of its training (default: as of all stages); with one, it has a folder of its own.
+            changes: Values in place of the preset's, such as network.num_layers=5; the same.
+        """
         latents = self.latents()
-        name = "controller" if kind == "gc-idm" else kind
-        folder = self.folder / (name if seed is None else f"{name}-{seed}")
         config = controller_config(
             self.preset, latents, kind=kind, seed=self.seed if seed is None else seed
         )
+        changed = override(config, changes)
+        name = "controller" if kind == "gc-idm" else kind
+        numbered = name if seed is None else f"{name}-{seed}"
+        folder = self._folder(numbered + _suffix(config, changed))
         device = choose_device(self.device)
-        with self.bar("train", config.schedule.steps, "examples") as update:
-            train_controller(config, latents.folder, folder, device=device, on_progress=update)
+        with self.bar("train", changed.schedule.steps, "examples") as update:
+            train_controller(changed, latents.folder, folder, device=device, on_progress=update)
         return folder
+
+    def _folder(self, name: str) -> Path:
+        """Where a stage is that depends on the world model."""
+        return self.folder / (name + _suffix(self._plain_world_config(), self.world_config()))
+
+
+def _suffix(plain: DataclassInstance, changed: DataclassInstance) -> str:
+    """What tells a changed stage apart; nothing if the changes change nothing."""
+    return "" if changed == plain else f"-{content_id(to_json(changed))[:8]}"

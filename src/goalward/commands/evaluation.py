@@ -67,13 +67,7 @@ class Evaluate:
 
     def run(self) -> int:
         """Evaluate and print the table."""
-        from goalward.commands.evaluation_setup import (
-            evaluation_runs,
-            named_paths,
-            prepare_pairs,
-            require_split,
-            with_bundled,
-        )
+        from goalward.commands.evaluation_setup import evaluation_runs, pairs_to_compare_on
         from goalward.devices import use_threads
         from goalward.evaluate.evaluation import evaluate
         from goalward.evaluate.frozen_pairs import PairsConfig
@@ -92,18 +86,16 @@ class Evaluate:
             seed=self.seed,
             episodes="all" if self.in_distribution else "test",
         )
-        specs = with_bundled(task, self.controller)
         runs, observer = evaluation_runs(
             task,
-            specs,
+            self.controller,
             models=self.model,
             pairwise=self.pairwise,
             seeds=self.seeds,
             device=self.device,
+            split=None if self.in_distribution else config.split,
         )
-        if not self.in_distribution:
-            require_split([*self.model, *named_paths(specs)], config.split)
-        pairs = prepare_pairs(out, config, self.episodes)
+        pairs = pairs_to_compare_on(out, config, self.episodes)
         total = len(runs) * len(pairs.attempts)
         bar = console.progress(f"evaluate {task.name}", total, unit="episodes", quiet=self.as_json)
         with bar as update:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from goalward.bundle import NAME as BUNDLED
 from goalward.bundle import bundled_pairs, controller_path
@@ -13,13 +16,11 @@ from goalward.controllers.file import InverseModel, load_inverse_model
 from goalward.data.splits import SplitConfig
 from goalward.devices import choose_device
 from goalward.evaluate.cells import Method, Observer
-from goalward.evaluate.evaluation import PAIRS, Run
-from goalward.evaluate.evaluation import prepare_pairs as pairs_of_folder
+from goalward.evaluate.evaluation import PAIRS, Run, prepare_pairs
 from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig, save_pairs
 from goalward.evaluate.methods import Models, make_method, names
-from goalward.runtime.method import SUFFIX as ONNX
+from goalward.runtime.card import SUFFIX as ONNX
 from goalward.runtime.method import onnx_method
-from goalward.runtime.onnx_controller import OnnxController
 from goalward.tasks.spec import Task
 from goalward.world.frame_encoder import FrameEncoder
 
@@ -32,31 +33,40 @@ def evaluation_runs(
     pairwise: Path | None,
     seeds: Sequence[int],
     device: str,
+    split: SplitConfig | None,
 ) -> tuple[list[Run], Observer | None]:
     """Every method with every seed, and what measures latent distances.
 
+    Args:
+        task: What is to be done.
+        specs: Methods: names with settings, paths of controllers, or `bundled`.
+        models: Controllers for the methods that are names; several have a seed each.
+        pairwise: A pairwise model, for interpolation.
+        seeds: Of what the methods draw.
+        device: Where to compute.
+        split: Refuse models that may have been trained on what it holds out (None: do not care).
+
     Raises:
-        ValueError: a method is unknown, or a model is missing or another task's.
+        ValueError: a method is unknown, or a model is missing, another task's, or of another split.
     """
     chosen = choose_device(device)
-    named = {str(path): load_inverse_model(path, device=chosen) for path in model_paths(specs)}
-    loaded = [load_inverse_model(path, device=chosen) for path in models]
-    loaded = loaded or list(named.values())[:1]
-    pair_model = None if pairwise is None else load_inverse_model(pairwise, device=chosen)
+    read = partial(_read, task=task, split=split, device=chosen)
+    named = {spec: read(path) for spec in specs if (path := _path(spec, task)) is not None}
+    loaded = [_trained(path, read) for path in models]
+    loaded = loaded or [found for found in named.values() if isinstance(found, InverseModel)][:1]
+    pairwise_model = None if pairwise is None else _trained(pairwise, read)
     runs: list[Run] = []
-    several = len(named_paths(specs)) > 1
     for spec in specs:
-        if Path(spec).suffix == ONNX:
-            found_methods = [(seed, _exported(spec, task)) for seed in seeds]
-        else:
-            own, name = (loaded, spec) if spec not in named else ([named[spec]], "gc-idm")
-            found_methods = [
-                (seed, _of_model(name, model, pair_model, task))
-                for seed, model in _seeded(own, seeds)
-            ]
-        for seed, method in found_methods:
-            if several and Path(spec) in named_paths(specs):
-                method = replace(method, name=f"{method.name}@{_label(Path(spec))}")
+        own = named.get(spec)
+        if isinstance(own, Method):
+            runs += [Run(method=own, seed=seed) for seed in seeds]
+            continue
+        for seed, model in _seeded(loaded if own is None else [own], seeds):
+            both = Models(controller=model, pairwise=pairwise_model)
+            name = spec if own is None else "gc-idm"
+            method = make_method(name, both, action_dim=task.action_dim)
+            if own is not None and spec != BUNDLED:
+                method = replace(method, name=f"gc-idm@{_label(Path(spec))}")
             runs.append(Run(method=method, seed=seed))
     if not loaded:
         return runs, None
@@ -64,20 +74,33 @@ def evaluation_runs(
     return runs, Observer(world_id=first.card.world_id, encode=FrameEncoder(first.world))
 
 
-def _of_model(
-    name: str, model: InverseModel | None, pairwise: InverseModel | None, task: Task
-) -> Method:
-    for known in filter(None, (model, pairwise)):
-        require_task(known.card.task, known.card.network.action_dim, task)
-    return make_method(
-        name, Models(controller=model, pairwise=pairwise), action_dim=task.action_dim
-    )
+def _path(spec: str, task: Task) -> Path | None:
+    """Where the controller is that a method stands for; None if it is a name."""
+    if spec == BUNDLED:
+        return controller_path(task.name)
+    path = Path(spec)
+    return path if spec.partition(":")[0] not in names() and path.exists() else None
 
 
-def _exported(spec: str, task: Task) -> Method:
-    card = OnnxController(spec).card
-    require_task(card.task, card.action_dim, task)
-    return onnx_method(Path(spec))
+def _read(
+    path: Path, *, task: Task, split: SplitConfig | None, device: torch.device
+) -> InverseModel | Method:
+    """A trained model, or an exported one as a method; both must fit the task and the split."""
+    if path.suffix == ONNX:
+        method, card = onnx_method(path)
+        require_fitting(path, card.task, card.action_dim, card.split, task, split)
+        return replace(method, name=f"{method.name}@{_label(path)}")
+    model = load_inverse_model(path, device=device)
+    own = model.card
+    require_fitting(path, own.task, own.network.action_dim, own.split, task, split)
+    return model
+
+
+def _trained(path: Path, read: Callable[[Path], InverseModel | Method]) -> InverseModel:
+    found = read(path)
+    if isinstance(found, Method):
+        raise ValueError(f"{path}: an exported controller; give the one that it was made from")
+    return found
 
 
 def _label(path: Path) -> str:
@@ -85,22 +108,7 @@ def _label(path: Path) -> str:
     return path.parent.name if path.stem in ("best", "last") else path.stem
 
 
-def model_paths(specs: Sequence[str]) -> list[Path]:
-    """As `named_paths`, but without exported controllers."""
-    return [path for path in named_paths(specs) if path.suffix != ONNX]
-
-
-def named_paths(specs: Sequence[str]) -> list[Path]:
-    """Those of the methods that are files or folders."""
-    return [Path(s) for s in specs if s.partition(":")[0] not in names() and Path(s).exists()]
-
-
-def with_bundled(task: Task, specs: Sequence[str]) -> list[str]:
-    """The methods, with its path in place of the bundled controller's name."""
-    return [str(controller_path(task.name)) if spec == BUNDLED else spec for spec in specs]
-
-
-def prepare_pairs(folder: Path, config: PairsConfig, episodes: Path | None) -> FrozenPairs:
+def pairs_to_compare_on(folder: Path, config: PairsConfig, episodes: Path | None) -> FrozenPairs:
     """The folder's pairs; if it has none yet, drawn from the episodes, or those of the package.
 
     Raises:
@@ -116,31 +124,27 @@ def prepare_pairs(folder: Path, config: PairsConfig, episodes: Path | None) -> F
             )
         folder.mkdir(parents=True, exist_ok=True)
         save_pairs(folder / PAIRS, found)
-    return pairs_of_folder(folder, config, episodes)
+    return prepare_pairs(folder, config, episodes)
 
 
-def require_split(models: Sequence[Path], split: SplitConfig) -> None:
-    """Refuse pairs of episodes that a model may have been trained on.
-
-    Raises:
-        ValueError: a model's training held out other episodes.
-    """
-    for path in models:
-        exported = path.suffix == ONNX
-        found = (OnnxController(path) if exported else load_inverse_model(path)).card.split
-        if found != split:
-            raise ValueError(
-                f"{path}: its training held out other episodes ({found}) than the pairs come from "
-                f"({split}); use --in-distribution, which says so in the result"
-            )
-
-
-def require_task(trained_on: str | None, action_dim: int, task: Task) -> None:
-    """Refuse a model of another task, or of other actions."""
+def require_fitting(
+    path: Path,
+    trained_on: str | None,
+    action_dim: int,
+    held_out: SplitConfig,
+    task: Task,
+    split: SplitConfig | None,
+) -> None:
+    """Refuse a model of another task, of other actions, or one that may have seen the pairs."""
     if trained_on not in (None, task.name) or action_dim != task.action_dim:
         raise ValueError(
-            f"the model was trained on task {trained_on} with actions of {action_dim} numbers, "
+            f"{path}: trained on task {trained_on} with actions of {action_dim} numbers, "
             f"not on {task.name} with {task.action_dim}"
+        )
+    if split is not None and held_out != split:
+        raise ValueError(
+            f"{path}: its training held out other episodes ({held_out}) than the pairs come from "
+            f"({split}); use --in-distribution, which says so in the result"
         )
 
 

@@ -102,6 +102,7 @@ class RunTask:
             pairwise=None,
             seeds=[self.seed],
             device=self.device,
+            split=wanted.split,
         )
         with self._bar("evaluate", len(runs) * self.pairs, "episodes") as update:
             found = evaluate(

@@ -5,6 +5,7 @@ Shapes: B environments, D latent numbers, A numbers of an action.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from goalward.controllers.environments import Environments
 from goalward.controllers.file import InverseModel, load_inverse_model
 from goalward.controllers.gc_idm import GCIDM
 from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.time_to_go import quantile_steps
+from goalward.controllers.time_to_go import TimeToGo, quantile_steps
 from goalward.types import Array
 from goalward.world.checkpoint import Weights
 from goalward.world.frame_encoder import FrameEncoder
@@ -47,7 +48,9 @@ class Decider(nn.Module):
                 "train one with it"
             )
         self.network = model.network.frozen()
-        self.time_to_go = model.time_to_go if self.horizon.mode == "time-to-go" else None
+        self.time_to_go: TimeToGo | None = None
+        if self.horizon.mode == "time-to-go":
+            self.time_to_go = copy.deepcopy(model.time_to_go)
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
         """Actions (B, A) before clipping."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from goalward.config import content_id, to_json
+from goalward.config import content_id, require_at_least, to_json
 from goalward.controllers.base import Controller
 from goalward.evaluate.control import Episode, run_wave, waves
 from goalward.evaluate.frozen_pairs import FrozenPairs
@@ -36,6 +36,7 @@ class Method:
     config: DataclassInstance  # all that its actions depend on, but for the model and the seed
     model_id: str | None  # of the weights that it uses
     make: Callable[[int], Controller]  # a seed to a new controller
+    device: str = "cpu"  # where it computes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,7 @@ class Setting:
     observer: Observer | None = None  # measures latent distances, outside the methods' time
 
     def __post_init__(self) -> None:
-        for name in ("budget", "environments"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        require_at_least(self, 1, "budget", "environments")
 
     def cell_id(self, method: Method, seed: int) -> str:
         """What a cell's rows depend on."""

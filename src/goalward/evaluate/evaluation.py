@@ -1,19 +1,23 @@
 """An evaluation: methods compared on the same frozen pairs, in a folder that keeps every row.
 
-The folder holds `pairs.npz`, `rows/` with one file a cell, and `latency.json`. Running it again
+The folder holds `pairs.npz`, `rows/` with one file a cell, and the methods' times. Running it again
 runs what is missing; other methods can be added later.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
 from goalward import defaults
-from goalward.config import differences, from_json, read_json, to_json, write_json
+from goalward.config import content_id, differences, from_json, read_json, to_json, write_json
 from goalward.evaluate.cells import Method, Observer, Setting, run_cell
 from goalward.evaluate.frozen_pairs import (
     FrozenPairs,
@@ -24,12 +28,13 @@ from goalward.evaluate.frozen_pairs import (
 )
 from goalward.evaluate.methods import REFERENCE
 from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.simulators import simulator_pool
+from goalward.evaluate.simulators import SimulatorPools
 from goalward.evaluate.summary import MethodSummary, pair_subsets, summarise
 from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
 from goalward.tasks import get_task
+from goalward.workers import usable_cpus
 
-PAIRS, LATENCY = "pairs.npz", "latency.json"
+PAIRS, LATENCY = "pairs.npz", "latency-{}.json"
 TIMED_DECISIONS = 50  # two plans of the paper's planners
 OnProgress = Callable[[int, int, str], None]  # (episodes done, of this sitting, method)
 
@@ -91,6 +96,8 @@ def evaluate(
     budget: int = defaults.BUDGET,
     environments: int = defaults.ENVIRONMENTS,
     workers: int = 1,
+    pools: SimulatorPools | None = None,
+    timed: bool = True,
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Run what is missing of every method and seed, and time each method.
@@ -103,6 +110,8 @@ def evaluate(
         budget: Steps an episode may take.
         environments: That run side by side.
         workers: Processes with simulators; the result does not depend on their number.
+        pools: Simulators that earlier evaluations may have started (default: new ones).
+        timed: Whether to time decisions of one environment alone.
         on_progress: Called after every group of episodes.
 
     Raises:
@@ -119,9 +128,8 @@ def evaluate(
     config = pairs.card.config
     rows: dict[str, list[EpisodeRow]] = {}
     done = 0
-    with simulator_pool(
-        config.task, config.protocol, pairs.card.scene, number=number, workers=workers
-    ) as pool:
+    with SimulatorPools(workers) if pools is None else nullcontext(pools) as opened:
+        pool = opened.pool(config.task, config.protocol, pairs.card.scene, number)
         for run in runs:
 
             def tell(episodes: int, name: str = run.method.name) -> None:
@@ -132,25 +140,41 @@ def evaluate(
 
             found = run_cell(setting, run.method, run.seed, pool, folder, on_episodes=tell)
             rows.setdefault(run.method.name, []).extend(found)
-    latency = {
-        run.method.name: _latency(folder, setting, run)
-        for run in {r.method.name: r for r in runs}.values()
-    }
+    latency = compare_latencies(folder, setting, runs) if timed else {}
     return Evaluation(pairs=pairs, rows=rows, latency=latency)
 
 
-def _latency(folder: Path, setting: Setting, run: Run) -> Latency:
-    """The method's times at one environment, measured once."""
-    path, cell = folder / LATENCY, setting.cell_id(run.method, run.seed)
+def compare_latencies(folder: Path, setting: Setting, runs: Sequence[Run]) -> dict[str, Latency]:
+    """Each method's times at one environment, all taken in one sitting.
+
+    They are kept in the folder for these methods together, and taken anew under other
+    circumstances: times of different sittings do not compare.
+    """
+    methods = {run.method.name: run for run in reversed(runs)}
+    cells = {name: setting.cell_id(run.method, run.seed) for name, run in methods.items()}
+    path = folder / LATENCY.format(content_id(sorted(cells.values()))[:8])
+    now = _circumstances(runs)
     known = read_json(path) if path.exists() else {}
-    if cell not in known:
-        frame = np.stack([setting.pairs.attempts[0].goal_frame])
-        found = measure_latency(
-            lambda: run.method.make(run.seed),
-            frame,
-            decisions=TIMED_DECISIONS,
-            budget=setting.budget,
-        )
-        known[cell] = to_json(found)
+    if known.get("circumstances") != now:
+        times = {cells[name]: to_json(_timed(setting, run)) for name, run in methods.items()}
+        known = {"circumstances": now, "cells": times}
         write_json(path, known)
-    return from_json(Latency, known[cell])
+    return {name: from_json(Latency, known["cells"][cell]) for name, cell in cells.items()}
+
+
+def _timed(setting: Setting, run: Run) -> Latency:
+    frame = np.stack([setting.pairs.attempts[0].goal_frame])
+    return measure_latency(
+        lambda: run.method.make(run.seed), frame, decisions=TIMED_DECISIONS, budget=setting.budget
+    )
+
+
+def _circumstances(runs: Sequence[Run]) -> dict[str, Any]:
+    """What times depend on beside the method."""
+    devices = sorted({run.method.device for run in runs})
+    return {
+        "machine": f"{platform.machine()}, {usable_cpus()} CPUs",
+        "threads": torch.get_num_threads(),
+        "devices": devices,
+        "torch": torch.__version__,
+    }

@@ -79,6 +79,7 @@ def make_method(spec: str, models: Models, *, action_dim: int) -> Method:
         config=chosen,
         model_id=None if model is None else _used_weights(name, model),
         make=lambda seed: make(chosen, seed),
+        device="cpu" if model is None else str(next(model.network.parameters()).device),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from goalward import defaults
+from goalward.config import content_id
 from goalward.evaluate.control import run_wave
 from goalward.evaluate.evaluation import Run
 from goalward.evaluate.filmstrip import Strip, save_filmstrip, save_gif
@@ -42,7 +43,13 @@ def save_comparison(
         if not 0 <= number < len(pairs.attempts):
             raise ValueError(f"there is no pair {number}, only 0 to {len(pairs.attempts) - 1}")
     methods = list({run.method.name: run for run in reversed(runs)}.values())[::-1]
-    names = [(number, _paths(folder, number)) for number in shown]
+    about = [
+        budget,
+        pairs.id,
+        [(run.method.name, run.method.model_id, run.seed) for run in methods],
+    ]
+    drawn = content_id(about)[:6]  # other methods have pictures of their own
+    names = [(number, _paths(folder, f"pair-{number}-{drawn}")) for number in shown]
     missing = [(number, paths) for number, paths in names if not all(p.exists() for p in paths)]
     if missing:
         card = pairs.card
@@ -61,8 +68,8 @@ def save_comparison(
     return [path for _, paths in names for path in paths]
 
 
-def _paths(folder: Path, number: int) -> tuple[Path, Path]:
-    return folder / f"pair-{number}.png", folder / f"pair-{number}.gif"
+def _paths(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / f"{name}.png", folder / f"{name}.gif"
 
 
 def _demonstration(pool: SimulatorPool, attempt: Attempt) -> Strip:

@@ -6,8 +6,8 @@ to one worker process for good; which one does not change the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,58 @@ def simulator_pool(
     setting = _Setting(task=task, protocol=protocol, scene=scene)
     with servants(_Stage, setting, workers=min(workers, number)) as pool:
         yield SimulatorPool(pool, number)
+
+
+class SimulatorPools:
+    """Pools that start their workers when first used, which takes seconds.
+
+    One is open at a time: another task, protocol or scene closes the one before.
+
+    Args:
+        workers: Processes of a pool.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._stack = ExitStack()
+        self._open: tuple[_Setting, SimulatorPool] | None = None
+
+    def __enter__(self) -> SimulatorPools:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._open = None
+
+    def pool(
+        self, task: str, protocol: ProtocolName, scene: SceneConfig, number: int
+    ) -> SimulatorPool:
+        """So many simulators, not yet started."""
+        setting = _Setting(task=task, protocol=protocol, scene=scene)
+        return _WaitingPool(lambda: self._started(setting, number), number)
+
+    def _started(self, setting: _Setting, number: int) -> SimulatorPool:
+        if self._open is None or self._open[0] != setting or self._open[1].number < number:
+            self._stack.close()
+            pool = simulator_pool(
+                setting.task,
+                setting.protocol,
+                setting.scene,
+                number=number,
+                workers=self._workers,
+            )
+            self._open = (setting, self._stack.enter_context(pool))
+        return self._open[1]
+
+
+class _WaitingPool(SimulatorPool):
+    """A pool that is looked for at every use."""
+
+    def __init__(self, started: Callable[[], SimulatorPool], number: int) -> None:
+        self._started, self.number = started, number
+
+    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, Moment]:
+        return self._started()._ask(name, content)
 
 
 class _Stage:

@@ -94,7 +94,9 @@ def cost_of(cost: CostFn, plans_BSHA: Tensor) -> Tensor:
             f"{tuple(plans_BSHA.shape[:2])}, got {tuple(costs_BS.shape)}"
         )
     if costs_BS.isnan().all(dim=1).any():
-        raise ValueError("all plans of an environment cost NaN; is its start or its goal finite?")
+        raise ValueError(
+            "all plans of an environment cost NaN: the search diverged, or its start or goal is NaN"
+        )
     return costs_BS
 
 

@@ -115,7 +115,7 @@ class GoalPlanner(CommittedController[Attempt]):
             return
         attempts = [acting[k] for k in idle]
         with torch.inference_mode():
-            z_BD = self.encode(torch.from_numpy(seen.frames[idle]))
+            z_BD = torch.stack([self.latent(frame) for frame in seen.frames[idle]])
             steps_B = torch.from_numpy(seen.steps_left[idle]).to(z_BD.device)
             plans = self.plan(z_BD, attempts, steps_B)
         for attempt, actions in zip(attempts, plans, strict=True):

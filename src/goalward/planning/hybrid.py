@@ -36,7 +36,7 @@ class HybridConfig:
 
     horizon: int = 5  # model steps of a proposal
     commit: int = 5  # raw actions until the next look: 1, 5 or 25
-    search: CEM = field(
+    search: CEM | None = field(  # None: the proposal as it is, without feedback until it is used up
         default_factory=lambda: CEM(num_samples=128, num_iters=3, num_elites=16, init_std=0.3)
     )
     steps_left: HorizonConfig | None = None  # what GC-IDM is told (None: as its file says)
@@ -73,6 +73,21 @@ class HybridController(GoalPlanner):
         """Propose, search, and keep the better one of each environment."""
         z_goal_BD = torch.stack([attempt.z_goal_D for attempt in attempts])
         proposal_BHA = self.propose(z_BD, z_goal_BD, steps_left_B)
+        for attempt in attempts:
+            attempt.predictor_calls += PASSES * self._config.horizon
+        if self._config.search is not None:
+            proposal_BHA = self._improved(proposal_BHA, z_BD, z_goal_BD, attempts)
+        return self._raw_actions.of_blocks(proposal_BHA)[:, : self._config.commit]
+
+    def _improved(
+        self,
+        proposal_BHA: Tensor,
+        z_BD: Tensor,
+        z_goal_BD: Tensor,
+        attempts: Sequence[Attempt],
+    ) -> Tensor:
+        """The better of the proposal and of what a search around it finds, by the model."""
+        assert self._config.search is not None
         cost = LatentCost(self._model, z_BD[:, None], z_goal_BD)
         draws = SeededDraws(
             generators=[attempt.generator for attempt in attempts], device=z_BD.device
@@ -81,11 +96,9 @@ class HybridController(GoalPlanner):
         both_BSHA = torch.stack([proposal_BHA, found_BHA], dim=1)
         costs_B2 = cost(both_BSHA)
         better_B11 = (costs_B2[:, 1] < costs_B2[:, 0])[:, None, None]
-        chosen_BHA = torch.where(better_B11, found_BHA, proposal_BHA)
-        proposing = PASSES * self._config.horizon
         for attempt in attempts:
-            attempt.predictor_calls += cost.predictor_calls // len(attempts) + proposing
-        return self._raw_actions.of_blocks(chosen_BHA)[:, : self._config.commit]
+            attempt.predictor_calls += cost.predictor_calls // len(attempts)
+        return torch.where(better_B11, found_BHA, proposal_BHA)
 
     def propose(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
         """GC-IDM's z-scored blocks (B, H, A), each from where the predictor says it will be."""

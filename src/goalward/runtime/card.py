@@ -11,6 +11,7 @@ from goalward.data.splits import SplitConfig
 CARD = "goalward"  # the metadata's key
 FRAMES, GOALS, STEPS = "frames", "goals", "steps_left"  # the graph's inputs
 ACTIONS, LATENTS = "actions", "latents"  # and its outputs
+SUFFIX = ".onnx"  # of the file's name
 INSTALL = "pip install 'goalward[onnx]'"
 
 

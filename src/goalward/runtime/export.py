@@ -7,7 +7,6 @@ latents come out. A goal's latent comes from the same graph, so that one file is
 from __future__ import annotations
 
 import importlib.util
-import logging
 import warnings
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from goalward.runtime.card import (
     INSTALL,
     LATENTS,
     STEPS,
+    SUFFIX,
     OnnxCard,
 )
 from goalward.world.folding import folded
@@ -69,6 +69,10 @@ def export_onnx(model: InverseModel, path: Path, horizon: HorizonConfig | None =
     Raises:
         ValueError: the model cannot act, or what exporting needs is not installed.
     """
+    if path.suffix != SUFFIX:
+        raise ValueError(f"{path}: an exported controller's name ends in {SUFFIX}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path.parent}: no such folder; make it first")
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"exporting needs {name}, which is not installed; {INSTALL}")
@@ -97,7 +101,6 @@ def _graph(decision: Decision, card: OnnxCard) -> torch.onnx.ONNXProgram:
     goals = torch.zeros(EXAMPLES, card.latent_dim)
     steps = torch.ones(EXAMPLES, dtype=torch.int64)
     number = torch.export.Dim("environments", min=1)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of the exporter about itself
         program = torch.onnx.export(

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import torch
+
 from goalward.evaluate.cells import Method
+from goalward.runtime.card import OnnxCard
 from goalward.runtime.onnx_controller import OnnxController
 
-NAME, SUFFIX = "gc-idm-onnx", ".onnx"
+NAME = "gc-idm-onnx"
 
 
-def onnx_method(path: Path) -> Method:
-    """The method of a file.
+def onnx_method(path: Path) -> tuple[Method, OnnxCard]:
+    """The method of a file, with as many threads as the other methods have, and the file's card.
 
     Raises:
         ValueError: as `OnnxController` does.
     """
     card = OnnxController(path).card
-    return Method(
+    method = Method(
         name=NAME,
         config=card.horizon,
-        model_id=card.model_id,
-        make=lambda _: OnnxController(path),
+        model_id=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
+        make=lambda _: OnnxController(path, threads=torch.get_num_threads()),
     )
+    return method, card

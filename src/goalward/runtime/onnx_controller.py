@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalward.config import one_line, parse_config
-from goalward.controllers.environments import Environments
+from goalward.controllers.environments import Environments, as_batch
 from goalward.runtime.card import (
     ACTIONS,
     CARD,
@@ -54,6 +54,7 @@ class OnnxController:
         self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
     ) -> None:
         """Take new goals; see `Controller.reset`. Each is encoded once, here."""
+        self._require_size(goals)
         frames, where = self._environments.reset(goals, budget, environments)
         nowhere_BD = np.zeros((len(frames), self.card.latent_dim), dtype=np.float32)
         z_goal_BD = self._run(LATENTS, frames, nowhere_BD, np.ones(len(frames), dtype=np.int64))
@@ -70,18 +71,23 @@ class OnnxController:
         environments: npt.ArrayLike | None = None,
     ) -> Array:
         """The next action of every environment; see `Controller.act`."""
+        self._require_size(frames)
         seen = self._environments.observe(frames, steps_left, environments)
         goals_BD = self._goals_BD[seen.environments]
         actions = self._run(ACTIONS, seen.frames, goals_BD, seen.steps_left)
         return actions[0] if self._environments.single else actions
 
-    def _run(self, output: str, frames: Array, goals_BD: Array, steps_B: Array) -> Array:
+    def _require_size(self, frames: Array) -> None:
+        """Refuse frames of another size before anything has changed."""
+        batch, _ = as_batch(frames, "frames")
         side = self.card.image_size
-        if frames.shape[1:3] != (side, side):
+        if batch.shape[1:3] != (side, side):
             raise ValueError(
                 f"frames must be {side} pixels a side, as the file was exported for, got "
-                f"{frames.shape[1]} x {frames.shape[2]}; resize them first"
+                f"{batch.shape[1]} x {batch.shape[2]}; resize them first"
             )
+
+    def _run(self, output: str, frames: Array, goals_BD: Array, steps_B: Array) -> Array:
         (found,) = self._session.run([output], {FRAMES: frames, GOALS: goals_BD, STEPS: steps_B})
         return np.asarray(found)
 

@@ -91,7 +91,7 @@ def known_measures(episodes: Episodes, task: str | None) -> tuple[Measure, ...]:
 
 
 def encode_rows(model: LeWM, episodes: Episodes, rows: Index) -> Tensor:
-    """Latents of the frames at `rows`, on the CPU: (N, D). The model is put in evaluation mode."""
+    """Latents of the frames at `rows`, on the CPU: (N, D)."""
     encode = FrameEncoder(model)
     batches = (rows[at : at + ENCODE_BATCH] for at in range(0, len(rows), ENCODE_BATCH))
     return torch.cat(

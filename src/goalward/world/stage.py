@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +106,11 @@ def train_world(
         return None
     (folder / STATE).unlink(missing_ok=True)
     shutil.rmtree(folder / SNAPSHOTS, ignore_errors=True)
-    return read_config(WorldReport, folder / REPORT)
+    report = read_config(WorldReport, folder / REPORT)
+    if thorough and measures and not report.quality.probes.network:  # made by a quicker command
+        quality = judge_world(folder, dataset, task=task, seed=config.seed, device=device)
+        return replace(report, quality=quality)
+    return report
 
 
 def judge_world(

@@ -1,0 +1,48 @@
+"""The command that turns tables into pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from goalward import console
+from goalward.commands.base import AsJson
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteReport:
+    """Write what `reproduce` found as one HTML page, Markdown and CSV."""
+
+    tables: Annotated[Positional[Path], arg(metavar="TABLES")]
+    """Folder with tables, such as runs/experiments/tables/cpu."""
+    out: Path = Path("runs", "report")
+    """Folder for report.html, report.md and report.csv."""
+    as_json: AsJson = False
+    """Print one JSON document."""
+
+    def run(self) -> int:
+        """Write the files and print where they are."""
+        from goalward.files import appearing
+        from goalward.report.content import read_report
+        from goalward.report.page import html_page
+        from goalward.report.text import csv_rows, markdown_page
+
+        report = read_report(self.tables)
+        pages = {
+            "report.html": html_page(report),
+            "report.md": markdown_page(report),
+            "report.csv": csv_rows(report),
+        }
+        self.out.mkdir(parents=True, exist_ok=True)
+        for name, text in pages.items():
+            with appearing(self.out / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        paths = [str(self.out / name) for name in pages]
+        if self.as_json:
+            console.show_json({"files": paths, "verdicts": report.verdicts})
+        else:
+            console.show_facts("Report", [("written", path) for path in paths])
+        return 0

@@ -1,0 +1,83 @@
+"""An experiment as data: which cells, what the paper found, and what it claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from goalward.experiments.cell import SEEDS, Cell
+
+TASKS = ("two-room", "reacher", "cube", "push-t")  # in the paper's order of difficulty
+GC_IDM, WITH_TIME_TO_GO = "gc-idm:mode=budget", "gc-idm"  # the paper's, and ours
+MethodName = str
+Label = str
+
+# (task, point, method) to the paper's figure, in percent; None where it has none.
+PaperFigure = Callable[[str, Label, MethodName], float | None]
+Chart = Literal["line", "bars", "none"]
+
+
+def no_figure(task: str, point: Label, method: MethodName) -> float | None:  # noqa: ARG001
+    """The paper has none."""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One column of a table: a value of what is varied."""
+
+    label: Label
+    changes: Mapping[str, Any] = field(default_factory=dict)  # to the cell
+    first: int | None = None  # only so many of the pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """That one method at one point succeeds more often than another, or as often."""
+
+    text: str
+    better: tuple[MethodName, Label]
+    worse: tuple[MethodName, Label]
+    margin: float = 0.0  # points by which `better` may fall behind: > 0 claims "as good as"
+    tasks: tuple[str, ...] = TASKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One table of success rates.
+
+    Attributes:
+        id: What it is called on the command line.
+        title: Of its table.
+        paper: Where the paper has it, and what it finds.
+        axis: What the points vary.
+        points: The columns.
+        methods: The rows.
+        seeds: Of every cell.
+        figure: The paper's figures.
+        claims: What can be judged.
+        timed: Whether decisions are timed, too, all methods in one sitting.
+        chart: How it is drawn.
+    """
+
+    id: str
+    title: str
+    paper: str
+    axis: str
+    points: tuple[Point, ...]
+    methods: tuple[MethodName, ...] = (GC_IDM,)
+    tasks: tuple[str, ...] = TASKS
+    seeds: tuple[int, ...] = SEEDS[:1]
+    figure: PaperFigure = no_figure
+    claims: tuple[Claim, ...] = ()
+    timed: bool = False
+    chart: Chart = "line"
+
+    def cells(self, task: str) -> Iterator[tuple[Point, MethodName, Cell]]:
+        """Every cell of a task, with its place in the table."""
+        for method in self.methods:
+            for point in self.points:
+                for seed in self.seeds:
+                    cell = Cell(task=task, method=method, seed=seed)
+                    yield point, method, replace(cell, **point.changes)

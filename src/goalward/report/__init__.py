@@ -1,0 +1,1 @@
+"""What experiments found, to read: a page, Markdown and CSV."""

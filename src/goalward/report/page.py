@@ -1,0 +1,26 @@
+"""The report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import base64
+from importlib.resources import files
+from pathlib import Path
+
+from goalward.report.content import MARKS, Report
+
+TEMPLATE = "page.html.j2"
+
+
+def html_page(report: Report) -> str:
+    """The whole page: no other file, and no network, is needed to show it."""
+    from jinja2 import Environment
+
+    text = (files("goalward.report") / TEMPLATE).read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["as_image"] = _as_image
+    return environment.from_string(text).render(report=report, marks=MARKS)
+
+
+def _as_image(path: Path) -> str:
+    content = base64.b64encode(path.read_bytes()).decode()
+    return f"data:image/svg+xml;base64,{content}"

@@ -1,0 +1,168 @@
+"""Experiments: the catalog holds together, claims are judged by intervals, a row is enough."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from goalward import cli
+from goalward.config import override
+from goalward.controllers.gc_idm import GCIDMConfig
+from goalward.controllers.pairwise import PairwiseConfig
+from goalward.controllers.train_config import ControllerConfig, IDMSchedule
+from goalward.evaluate.rows import EpisodeRow
+from goalward.experiments import catalog
+from goalward.experiments.catalog import EXPERIMENTS, find_experiments
+from goalward.experiments.experiment import Claim, Experiment, Point, no_figure
+from goalward.experiments.runner import all_cells
+from goalward.experiments.verdict import judge_claim
+from goalward.world.train_config import ScheduleConfig, WorldConfig
+from test_cli import refusal
+from test_evaluation import row
+from world_helpers import tiny_model
+
+Capture = pytest.CaptureFixture[str]
+CELLS = [(e, p, m, c) for e in EXPERIMENTS for t in e.tasks for p, m, c in e.cells(t)]
+
+
+def test_the_catalog_has_every_experiment_once() -> None:
+    names = [experiment.id for experiment in EXPERIMENTS]
+    assert len(names) == len(set(names)) >= 18
+    assert find_experiments(["budget", "main"]) == [
+        next(e for e in EXPERIMENTS if e.id == name) for name in ("budget", "main")
+    ]
+    with pytest.raises(ValueError, match="'magic' is not one of main, solvers"):
+        find_experiments(["magic"])
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.id)
+def test_every_change_is_one_that_its_configuration_knows(experiment: Experiment) -> None:
+    controller = ControllerConfig(
+        network=GCIDMConfig(latent_dim=4, action_dim=2), schedule=IDMSchedule(steps=1)
+    )
+    pairwise = replace(controller, network=PairwiseConfig(latent_dim=4, action_dim=2))
+    world = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
+    for _, method, cell in experiment.cells(experiment.tasks[0]):
+        plain = pairwise if method.startswith("interpolation") else controller
+        override(plain, cell.controller)
+        override(world, cell.world)
+
+
+def test_the_papers_figures_stand_beside_the_right_points() -> None:
+    with_figures = [e for e in EXPERIMENTS if e.figure is not no_figure]
+    assert len(with_figures) >= 12
+    for experiment in with_figures:
+        for task in experiment.tasks:
+            for point in experiment.points:
+                found = [experiment.figure(task, point.label, m) for m in experiment.methods]
+                if (experiment.id, point.label) != ("held-out", "all"):
+                    assert any(figure is not None for figure in found), (experiment.id, point)
+    (distance,) = find_experiments(["goal-distance"])
+    assert distance.figure("push-t", "10", "gc-idm:mode=budget") == 90.5
+    assert distance.figure("push-t", "10", "gc-idm") is None  # which the paper does not have
+    (planning,) = find_experiments(["pairwise-planning"])
+    assert planning.figure("two-room", "success", planning.methods[-1]) == 48
+
+
+def test_claims_name_methods_and_points_that_are_measured() -> None:
+    claims = [(experiment, claim) for experiment in EXPERIMENTS for claim in experiment.claims]
+    assert len(claims) >= 6
+    for experiment, claim in claims:
+        labels = {point.label for point in experiment.points}
+        for method, label in (claim.better, claim.worse):
+            assert method in experiment.methods and label in labels
+
+
+def test_the_frontier_has_the_papers_twelve_settings() -> None:
+    assert len(catalog.FRONTIER) == 12
+
+
+def test_cells_are_shared_between_experiments() -> None:
+    both = all_cells(find_experiments(["main", "trajectories"]), ["two-room"])
+    alone = all_cells(find_experiments(["main"]), ["two-room"])
+    assert set(both) == set(alone)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "margin", "verdict"),
+    [
+        (range(40), range(10), 0.0, "holds"),
+        (range(10), range(40), 0.0, "fails"),
+        (range(20), range(20), 0.0, "open"),
+        (range(20), range(20), 3.0, "holds"),
+        (range(20), range(1, 22), 3.0, "open"),
+        (range(10), range(40), 3.0, "fails"),
+    ],
+)
+def test_a_claim_is_judged_by_its_interval(
+    ours: range, theirs: range, margin: float, verdict: str
+) -> None:
+    def rows(method: str, wins: range) -> list[EpisodeRow]:
+        return [row(method=method, pair=pair, success=pair in wins) for pair in range(50)]
+
+    claim = Claim(text="x", better=("a", "1"), worse=("b", "1"), margin=margin)
+    found = judge_claim(
+        claim, "push-t", {("a", "1"): rows("a", ours), ("b", "1"): rows("b", theirs)}
+    )
+    assert found is not None and found.verdict == verdict
+    assert judge_claim(claim, "push-t", {("a", "1"): rows("a", ours)}) is None
+
+
+def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = Experiment(
+        id="added",
+        title="A row more",
+        paper="Not in the paper",
+        axis="steps",
+        points=(
+            Point(label="3", changes={"budget": 3}),
+            Point(label="5", changes={"budget": 5}),
+            Point(label="never", first=1000),
+        ),
+        methods=("zero", "gc-idm"),
+        tasks=("two-room",),
+        timed=True,
+        claims=(
+            Claim(text="more is not worse", better=("zero", "5"), worse=("zero", "3"), margin=1),
+        ),
+    )
+    monkeypatch.setattr(catalog, "EXPERIMENTS", (*EXPERIMENTS, added))
+    run = ["reproduce", "added", "--preset", "smoke", "--runs", str(tmp_path / "runs")]
+    run += ["--out", str(tmp_path / "tables"), "--device", "cpu", "--workers", "1"]
+    assert cli.main([*run, "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)
+    places = [(entry["method"], entry["point"]) for entry in table["entries"]]
+    assert places == [("zero", "3"), ("zero", "5"), ("gc-idm", "3"), ("gc-idm", "5")]
+    assert all(entry["latency"]["mean"] > 0 for entry in table["entries"])
+    assert [verdict["verdict"] for verdict in table["verdicts"]] == ["holds"]
+    assert (tmp_path / "tables" / "smoke" / "added.svg").stat().st_size > 5_000
+    assert cli.main(run) == 0
+    shown = capsys.readouterr().out
+    assert "A row more (2 pairs, preset smoke)" in shown and "holds: two-room" in shown
+
+    out = tmp_path / "report"
+    assert cli.main(["report", str(tmp_path / "tables" / "smoke"), "--out", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert "A row more" in page and "✓ holds" in page and "data:image/svg+xml;base64," in page
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)  # nothing from elsewhere
+    assert "| zero | " in (out / "report.md").read_text()
+    rows = list(csv.DictReader((out / "report.csv").read_text().splitlines()))
+    assert [(row["method"], row["point"]) for row in rows] == places
+
+
+def test_a_report_without_tables_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    assert "no tables there" in refusal(capsys, "report", str(tmp_path))
+
+
+def test_reproduce_says_what_there_is_and_refuses_what_there_is_not(capsys: Capture) -> None:
+    assert cli.main(["reproduce", "--list"]) == 0
+    assert "goal-distance" in capsys.readouterr().out
+    assert "name experiments" in refusal(capsys, "reproduce")
+    assert "'magic' is not one of" in refusal(capsys, "reproduce", "magic")
