@@ -91,6 +91,32 @@ def test_the_generated_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> 
         assert (ROOT / "docs" / name).read_text() == page(), f"{name}: run `make docs`"
 
 
+def test_the_readmes_figures_are_those_of_the_results() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    page = (ROOT / "docs" / "RESULTS.md").read_text()
+    page = page[page.index("## `cpu`, protocol `paper`") :]
+
+    def first(pattern: str, text: str) -> tuple[str, ...]:
+        found = re.search(pattern, text)
+        assert found is not None, pattern
+        return found.groups()
+
+    cem = r"([\d.]+)%? \((\d+) to (\d+)\)"
+    assert first(f"CEM {cem}", readme) == first(rf"\| cem \| {cem}", page)
+    (ours,) = first(r"GC-IDM solves (\d+)%", readme)
+    assert float(ours) == float(first(r"\| GC-IDM, time to go \| ([\d.]+)", page)[0])
+    onnx, torch, cem_ms = first(
+        r"GC-IDM ([\d.]+) ms .*? ([\d.]+) ms in torch, CEM (\d+) ms", readme
+    )
+    for shown, name in (
+        (onnx, "the same by ONNX Runtime"),
+        (torch, "GC-IDM, time to go"),
+        (cem_ms, "cem"),
+    ):
+        (measured,) = first(rf"\| two-room \| {name} \| ([\d.]+)", page)
+        assert float(measured) == pytest.approx(float(shown), rel=0.1)
+
+
 def test_every_file_that_the_documents_link_to_exists() -> None:
     for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
