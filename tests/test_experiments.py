@@ -49,8 +49,8 @@ def test_every_change_is_one_that_its_configuration_knows(experiment: Experiment
     world = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
     for _, method, cell in experiment.cells(experiment.tasks[0]):
         plain = pairwise if method.startswith("interpolation") else controller
-        override(plain, cell.controller)
-        override(world, cell.world)
+        assert override(plain, cell.controller).network.latent_dim == 4
+        assert override(world, cell.world).model == tiny_model()
 
 
 def test_the_papers_figures_stand_beside_the_right_points() -> None:
@@ -166,3 +166,6 @@ def test_reproduce_says_what_there_is_and_refuses_what_there_is_not(capsys: Capt
     assert "goal-distance" in capsys.readouterr().out
     assert "name experiments" in refusal(capsys, "reproduce")
     assert "'magic' is not one of" in refusal(capsys, "reproduce", "magic")
+    assert "'magic'" in refusal(capsys, "reproduce", "main", "--tasks", "magic")
+    elsewhere = refusal(capsys, "reproduce", "pairwise-noise", "--tasks", "cube")
+    assert "none of these experiments is about task cube" in elsewhere

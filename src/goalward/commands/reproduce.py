@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Measure tables of the paper anew, beside its own figures; run again to resume."""
+    """Measure the paper's tables of success anew, beside its own figures; run again to resume."""
 
     experiments: Annotated[Positional[tuple[str, ...]], arg(metavar="[ID ...]")] = ()
     """Which ones; `--all` for every one, `--list` to see them."""
@@ -73,7 +73,7 @@ class Reproduce:
             lab = Lab(
                 preset=self.preset,
                 runs=self.runs,
-                pairs=self.pairs or defaults.PRESET_PAIRS[self.preset],
+                pairs=defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs,
                 device=self.device,
                 workers=workers,
                 bar=self._bar,
@@ -82,6 +82,8 @@ class Reproduce:
             run_cells(lab, all_cells(chosen, self.tasks), self._tell)
             for experiment in chosen:
                 table = tabulate(lab, experiment, self.tasks)
+                if not table.entries:
+                    continue  # it is about other tasks
                 paths = [save_table(folder, table)]
                 if experiment.chart != "none":
                     paths.append(folder / f"{experiment.id}.svg")

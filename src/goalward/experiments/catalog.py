@@ -1,6 +1,7 @@
-"""The catalog: every table of the paper, and three of our own, a row each.
+"""The catalog: the paper's tables of success rates, and some of our own, a row each.
 
-To add an experiment, add a row.
+To add an experiment, add a row. (Not here yet: what is no success rate, such as the pairwise
+model's errors under noise, measures of the latents' geometry, and pictures of latents.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from goalward.experiments.paper import paper_tables
 
 CEM = "cem"
 UNTRAINED = ("schedule.steps=50", "schedule.lr=1e-12")  # BatchNorms settle, weights do not move
+ALONE = ("objective.inverse_weight=0.0", "objective.thumbnail_weight=0.0")  # as the paper's LeWM
 PATHS = (
     "interpolation:refinements=0",
     "interpolation:refinements=1",
@@ -75,11 +77,11 @@ def held_out_figure(task: str, point: str, method: str) -> float | None:
     return {GC_IDM: float(found["gc-idm"][0]), CEM: float(found["cem"])}.get(method)
 
 
-def schedule_figure(task: str, point: str, method: str) -> float | None:
+def schedule_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
     """Fixed and uniform noise."""
     table = paper_tables()["table_noise_schedule"]
     schedule, sigma = point.split()
-    return float(table[schedule][task][table["sigma"].index(float(sigma))]) if method else None
+    return float(table[schedule][task][table["sigma"].index(float(sigma))])
 
 
 def pairwise_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
@@ -91,19 +93,7 @@ def pairwise_figure(task: str, point: str, method: str) -> float | None:  # noqa
 def planning_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
     """Planning with the pairwise model."""
     names = dict(zip(PATHS, ("lerp", "refine1", "refine3", "refine3_cand10"), strict=True))
-    return float(paper_tables()["table_pairwise_planning"][task][names.get(method, method)])
-
-
-def budget_twice(method: str) -> tuple[Claim, ...]:
-    """More budget does not hurt a controller that is told the time to go."""
-    return (
-        Claim(
-            text="a budget of 100 is as good as one of 50",
-            better=(method, "100"),
-            worse=(method, "50"),
-            margin=3.0,
-        ),
-    )
+    return float(paper_tables()["table_pairwise_planning"][task][names[method]])
 
 
 ALL_PAIRS = "all pairs"
@@ -283,7 +273,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         points=swept("budget", (5, 10, 15, 25, 50, 75, 100)),
         methods=(GC_IDM, WITH_TIME_TO_GO),
         figure=column("table_budget", "budget"),
-        claims=budget_twice(WITH_TIME_TO_GO),
+        claims=(
+            Claim(
+                text="told the time to go, a budget of 100 is as good as one of 50",
+                better=(WITH_TIME_TO_GO, "100"),
+                worse=(WITH_TIME_TO_GO, "50"),
+                margin=3.0,
+            ),
+        ),
     ),
     Experiment(
         id="held-out",
@@ -326,7 +323,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         axis="world model",
         points=(
             Point(label="preset"),
-            Point(label="SIGReg alone", changes={"world": ("objective.inverse_weight=0.0",)}),
+            Point(label="SIGReg alone", changes={"world": ALONE}),
             Point(label="VICReg", changes={"world": ("objective.regulariser=vicreg",)}),
             Point(label="no regulariser", changes={"world": ("objective.regulariser=none",)}),
             Point(label="untrained", changes={"world": UNTRAINED}),

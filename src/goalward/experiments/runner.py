@@ -15,6 +15,7 @@ from goalward.experiments.experiment import Experiment, Label, MethodName
 from goalward.experiments.lab import Lab
 from goalward.experiments.verdict import Verdict, judge_claim
 from goalward.provenance import git_revision, library_versions
+from goalward.tasks import get_task
 
 OnCell = Callable[[int, int, Cell], None]  # (number, of how many, about to run)
 
@@ -48,7 +49,14 @@ class Table:
 
 
 def all_cells(experiments: Sequence[Experiment], tasks: Sequence[str] = ()) -> list[Cell]:
-    """Every cell once, the tasks one after the other so that simulators are shared."""
+    """Every cell once, the tasks one after the other so that simulators are shared.
+
+    Raises:
+        ValueError: a task is unknown, or none of the experiments has it.
+    """
+    for task in tasks:
+        if not any(get_task(task).name in experiment.tasks for experiment in experiments):
+            raise ValueError(f"none of these experiments is about task {task}")
     found = [
         cell
         for experiment in experiments
@@ -68,7 +76,10 @@ def run_cells(lab: Lab, cells: Sequence[Cell], on_cell: OnCell | None = None) ->
 
 
 def tabulate(lab: Lab, experiment: Experiment, tasks: Sequence[str] = ()) -> Table:
-    """The table of an experiment whose cells were run; those that were not are run now."""
+    """The table of an experiment whose cells were run; those that were not are run now.
+
+    It is empty if the experiment has none of the tasks.
+    """
     entries: list[Entry] = []
     verdicts: list[Verdict] = []
     for task in experiment.tasks:

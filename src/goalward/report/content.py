@@ -63,7 +63,10 @@ def _section(table: Table, folder: Path) -> Section:
         table=table,
         grids=tuple(_grid(table, task) for task in tasks),
         figure=figure if figure.exists() else None,
-        command=f"goalward reproduce {table.id} --preset {table.preset} --pairs {table.pairs}",
+        command=(
+            f"goalward reproduce {table.id} --preset {table.preset} --pairs {table.pairs} "
+            f"--tasks {' '.join(tasks)}"
+        ),
     )
 
 
