@@ -96,9 +96,9 @@ def set_table(file: Any, lengths: list[int], offsets: list[int]) -> None:
         (lambda e: e.rows("state", [0.5]), "1-D integer"),
         (lambda e: e.rows("state", [[1]]), "1-D integer"),
         (lambda e: e.episode(4), "episode 4 asked for, but there are 4"),
-        (lambda e: e.windows([0], 0, columns=["state"]), "length >= 1"),
-        (lambda e: e.windows([0], 1, columns=["state"], stride=0), "stride >= 1"),
-        (lambda e: e.window_starts(0), "at least 1 row"),
+        (lambda e: e.windows([0], 0, columns=["state"]), "length must be at least 1"),
+        (lambda e: e.windows([0], 1, columns=["state"], stride=0), "stride must be at least 1"),
+        (lambda e: e.window_starts(0), "span must be at least 1"),
     ],
 )
 def test_impossible_questions_are_refused(

@@ -27,6 +27,8 @@ PACKAGE = ROOT / "src" / "goalward"
 LAYERS = (
     {
         "types",
+        "checks",
+        "arrays",
         "files",
         "drawing",
         "defaults",

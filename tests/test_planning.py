@@ -107,7 +107,7 @@ def test_a_solver_says_how_many_plans_it_costed(solver: Solver) -> None:
 
 @every_solver
 def test_a_cost_of_another_shape_is_refused(solver: Solver) -> None:
-    with pytest.raises(ValueError, match=r"must have shape \(1, \d+\), got \(1,\)"):
+    with pytest.raises(ValueError, match=r"of shape \(1, \d+\), got float32 of shape \(1,\)"):
         solver(lambda plans: plans.sum(dim=(1, 2, 3)), torch.zeros(1, 2, 2), draws=draws(0))
 
 
@@ -274,9 +274,9 @@ def test_the_costs_gradient_is_that_of_a_rollout(model: LeWM) -> None:
 
 def test_unusable_latents_are_refused(model: LeWM) -> None:
     z, goal = numbers(2, 2, 16), numbers(2, 16)
-    with pytest.raises(ValueError, match=r"need actions \(2, 1, 4\).*got \(2, 0, 4\)"):
+    with pytest.raises(ValueError, match=r"actions must be .*\(2, 1, 4\), got .*\(2, 0, 4\)"):
         LatentCost(model, z, goal)
-    with pytest.raises(ValueError, match=r"goals \(2, 16\), got \(2, 1, 4\) and \(1, 16\)"):
+    with pytest.raises(ValueError, match=r"goals must be .*\(2, 16\), got .*\(1, 16\)"):
         LatentCost(model, z, goal[:1], actions_BTA=numbers(2, 1, 4))
     with pytest.raises(ValueError, match="max_rollouts must be at least 1, got 0"):
         LatentCost(model, z[:, :1], goal, max_rollouts=0)

@@ -15,9 +15,12 @@ import math
 import os
 import types
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from goalward.checks import one_line as one_line
+from goalward.checks import shown
 from goalward.files import appearing
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def from_json(cls: type[T], data: Any, *, where: str = "") -> T:
         raise _mismatch(where or cls.__name__, "an object", data)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     _check_keys(names, data, where)
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     values = {name: _decode(hints[name], data[name], _join(where, name)) for name in names}
     try:
         return cls(**values)
@@ -76,16 +79,14 @@ def require_types(config: DataclassInstance) -> None:
     Raises:
         ValueError: one line, starting with the field's name.
     """
-    hints = get_type_hints(type(config))
+    hints = _hints(type(config))
     for field in dataclasses.fields(config):
         value, kind = getattr(config, field.name), hints[field.name]
         if dataclasses.is_dataclass(value):  # it was checked when it was made
             if type(value) not in (get_args(kind) or (kind,)):
                 raise _mismatch(field.name, str(kind), value)
-        elif isinstance(value, list):
-            raise _mismatch(field.name, str(kind), value)
-        else:
-            _decode(kind, _plain(value), field.name)
+        elif _decode(kind, _plain(value), field.name) != value:
+            raise _mismatch(field.name, str(kind), value)  # a list in place of a tuple, say
 
 
 def require_at_least(config: DataclassInstance, least: int, *names: str) -> None:
@@ -93,6 +94,13 @@ def require_at_least(config: DataclassInstance, least: int, *names: str) -> None
     for name in names:
         if (value := getattr(config, name)) < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def require_at_most(config: DataclassInstance, most: int, *names: str) -> None:
+    """Refuses a config with a number so large that it can only be a mistake."""
+    for name in names:
+        if (value := getattr(config, name)) > most:
+            raise ValueError(f"{name} must be at most {most}, got {value}")
 
 
 def override(config: T, assignments: Sequence[str]) -> T:
@@ -104,17 +112,22 @@ def override(config: T, assignments: Sequence[str]) -> T:
         ValueError: an assignment without "=", an unknown name or an unfitting value.
     """
     data = to_json(config)
+    if isinstance(assignments, str | bytes) or not isinstance(assignments, Sequence):
+        raise _mismatch("assignments", "a list of NAME=VALUE", assignments)
     for assignment in assignments:
+        if not isinstance(assignment, str):
+            raise _mismatch("assignments", "NAME=VALUE", assignment)
         name, equals, text = assignment.partition("=")
         *parents, last = name.split(".")
         if not equals or not last:
-            raise ValueError(f"expected NAME=VALUE such as schedule.lr=1e-4, got {assignment!r}")
+            example = "NAME=VALUE such as schedule.lr=1e-4"
+            raise ValueError(f"expected {example}, got {shown(assignment)}")
         place = data
         for parent in parents:
             place = place.get(parent, {}) if isinstance(place, dict) else {}
         if not isinstance(place, dict) or last not in place:
             names = ", ".join(sorted(_leaves(data)))
-            raise ValueError(f"{name}: no such value; there are: {names}")
+            raise ValueError(f"{_name(name)}: no such value; there are: {names}")
         place[last] = _json_or_text(text)
     return from_json(type(config), data)
 
@@ -122,7 +135,7 @@ def override(config: T, assignments: Sequence[str]) -> T:
 def _json_or_text(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # too many digits or brackets, beside what is no JSON
         return text
 
 
@@ -148,6 +161,8 @@ def read_config(cls: type[T], path: str | os.PathLike[str]) -> T:
 
 def parse_config(cls: type[T], text: bytes, source: str | os.PathLike[str]) -> T:
     """Reads a config from JSON text that was found in the file `source`."""
+    if not isinstance(text, bytes):
+        raise _mismatch(os.fspath(source), "bytes", text)
     data = _parse(text, source)
     try:
         return from_json(cls, data)
@@ -205,11 +220,16 @@ def _leaves(value: Any, where: str = "") -> dict[str, str]:
     return leaves
 
 
+@cache
+def _hints(cls: type[DataclassInstance]) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def _check_keys(names: list[str], data: dict[Any, Any], where: str) -> None:
     # Unknown keys first: a misspelt key is also a missing one, and its own name helps more.
     for key in data:
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
+            near = difflib.get_close_matches(_name(key), names, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{_join(where, key)}: unknown key{hint}")
     for name in names:
@@ -307,22 +327,19 @@ def _dict(kind: Any, value: Any, where: str) -> dict[str, Any]:
 
 
 def _mismatch(where: str, expected: str, value: Any) -> ValueError:
-    shown = _short(one_line(repr(value)))
-    return ValueError(f"{where}: expected {expected}, got {shown} ({type(value).__name__})")
+    return ValueError(f"{where}: expected {expected}, got {shown(value)} ({type(value).__name__})")
 
 
 def _join(where: str, key: Any) -> str:
-    name = key if isinstance(key, str) and key.isprintable() else repr(key)
-    return f"{where}.{name}" if where else name
+    return f"{where}.{_name(key)}" if where else _name(key)
+
+
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) and key.isprintable() else shown(key)
 
 
 def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def one_line(text: str) -> str:
-    """`text` with every run of white space, line breaks included, as one space."""
-    return " ".join(text.split())
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import os
 
 import torch
 
+from goalward.checks import shown, whole_number
+
 KINDS = ("cpu", "cuda", "mps")
 
 
@@ -15,17 +17,19 @@ def choose_device(name: str) -> torch.device:
     Raises:
         ValueError: torch does not know the device, or this machine does not have it.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"device {shown(name)} is not one of {', '.join(KINDS)}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":
         name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # torchrun: each process its own GPU
     if name.partition(":")[0] not in KINDS:
-        raise ValueError(f"device {name!r} is not one of {', '.join(KINDS)}")
+        raise ValueError(f"device {shown(name)} is not one of {', '.join(KINDS)}")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {name!r} is not available here; use --device cpu") from error
+        raise ValueError(f"device {shown(name)} is not available here; use --device cpu") from error
     return device
 
 
@@ -44,6 +48,4 @@ def use_threads(number: int | None) -> None:
     """Compute with so many CPU threads; None leaves torch's own choice."""
     if number is None:
         return
-    if number < 1:
-        raise ValueError(f"threads must be at least 1, got {number}")
-    torch.set_num_threads(number)
+    torch.set_num_threads(whole_number(number, "threads", most=2**15))

@@ -20,11 +20,13 @@ import torch
 
 from goalward import defaults
 from goalward.artifacts import Stage, load_manifest
+from goalward.checks import finite_number, given_path, shown
 from goalward.config import (
     content_id,
     read_config,
     read_json,
     require_at_least,
+    require_at_most,
     require_types,
     to_json,
     write_json,
@@ -45,6 +47,7 @@ LATENTS, ACTIONS, LENGTHS = "latents.npy", "actions.npy", "lengths.npy"
 DONE = ".rows.json"  # hidden: no payload, dropped at the end
 STATISTICS_ROWS = 65_536  # at a time
 BLOCK = 2**20  # bytes
+MOST_BATCH = 2**20  # frames
 CPU = (torch.device("cpu"),)
 
 OnProgress = Callable[[int, int], None]  # (rows done, rows of this sitting)
@@ -59,6 +62,7 @@ class EmbedConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "batch")
+        require_at_most(self, MOST_BATCH, "batch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,9 +140,14 @@ def embed(
         ValueError: the dataset does not fit the world model, or the folder holds something else.
         OSError: the folder cannot be written; the rows saved last are kept.
     """
-    config = config or EmbedConfig()
-    if not 0 <= save_seconds < float("inf"):
-        raise ValueError(f"save_seconds must be a number of at least 0, got {save_seconds}")
+    config = EmbedConfig() if config is None else config
+    if not isinstance(config, EmbedConfig):
+        raise ValueError(f"config must be an EmbedConfig, got {shown(config)}")
+    world, dataset = given_path(world, "world"), given_path(dataset, "dataset")
+    if finite_number(save_seconds, "save_seconds") < 0:
+        raise ValueError(f"save_seconds must be at least 0, got {save_seconds}")
+    if not devices:
+        raise ValueError("devices: none to compute on; give at least one")
     loaded = load_world(world, weights=weights, device=devices[0], frameskip=frameskip)
     with open_episodes(dataset) as episodes:
         name = known_task(episodes, task)
@@ -146,7 +155,7 @@ def embed(
         inputs = {"world": loaded.id, "episodes": episodes_id(episodes)}
         inputs["split"] = content_id(to_json(split))
         stage = Stage(
-            folder=folder,
+            folder=given_path(folder, "folder"),
             name=STAGE,
             version=STAGE_VERSION,
             config=config,
@@ -171,7 +180,7 @@ def open_latents(folder: str | Path) -> Latents:
     Raises:
         ValueError: nothing complete is there, or what is there is damaged.
     """
-    folder = Path(folder)
+    folder = given_path(folder, "folder")
     manifest = load_manifest(folder, stage=STAGE)
     arrays = {name: _open_array(folder / name) for name in (LATENTS, ACTIONS, LENGTHS)}
     found = Latents(

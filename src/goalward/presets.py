@@ -35,7 +35,7 @@ PAPER_EPOCHS = 10
 PAPER_BATCH = 128
 IDM_EPOCHS = 50
 IDM_MOST_STEPS = {"cpu": 3_000}  # so that it takes a few minutes
-IDM_MOST_TASK_STEPS = {("cpu", "two-room"): 1_500}  # enough: `make demo` is to be quick
+IDM_MOST_TASK_STEPS = {("cpu", "two-room"): 1_000}  # enough: `make demo` is to be quick
 
 
 def world_config(

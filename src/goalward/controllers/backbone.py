@@ -11,6 +11,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from goalward.world.tensors import require_tensor
+
 HEAD_STD = 0.01  # of the head's initial weights, so that first actions are close to 0
 
 
@@ -51,7 +53,15 @@ class PairBackbone(nn.Module):
         )
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor) -> Tensor:
-        """Features (B, F) of pairs of latents."""
+        """Features (B, F) of pairs of latents.
+
+        Raises:
+            ValueError: they are no pairs, or no latents of this size.
+        """
+        mean_D = self.standardise.mean
+        require_tensor(z_BD, "latents", "B", len(mean_D), dtype=mean_D.dtype)
+        # Not len(): it would fix the number of pairs in an exported graph.
+        require_tensor(z_goal_BD, "goals", z_BD.shape[0], len(mean_D), dtype=mean_D.dtype)
         pair_BD = torch.cat([self.standardise(z_BD), self.standardise(z_goal_BD)], dim=1)
         return self.layers(pair_BD)
 

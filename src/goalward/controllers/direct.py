@@ -21,6 +21,7 @@ from goalward.controllers.time_to_go import TimeToGo, quantile_steps
 from goalward.types import Array
 from goalward.world.checkpoint import Weights
 from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.tensors import require_tensor
 
 
 class Decider(nn.Module):
@@ -53,11 +54,17 @@ class Decider(nn.Module):
             self.time_to_go = copy.deepcopy(model.time_to_go)
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
-        """Actions (B, A) before clipping."""
+        """Actions (B, A) before clipping.
+
+        Raises:
+            ValueError: shapes or types do not fit the network or each other.
+        """
         return self.network(z_BD, z_goal_BD, self.horizon_steps(z_BD, z_goal_BD, steps_left_B))
 
     def horizon_steps(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
         """What the network is told of the steps left: (B,)."""
+        require_tensor(z_BD, "latents", "B", self.network.config.latent_dim)
+        require_tensor(steps_left_B, "steps_left", z_BD.shape[0], dtype=torch.int64)
         if self.horizon.mode == "budget":
             return steps_left_B
         if self.horizon.mode == "fixed":

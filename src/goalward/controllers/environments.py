@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from goalward.arrays import as_array
+from goalward.checks import described
 from goalward.data.episodes import Index
 from goalward.types import Array
 
 MOST_STEPS = 10**9  # a larger budget is a mistake
 MOST_FRAMES = 2**16  # and so is a larger batch
+MOST_BYTES = 2**32  # or one that takes more memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +91,22 @@ def as_batch(frames: Array, name: str) -> tuple[Array, bool]:
     """
     if frames is None:
         raise ValueError(f"{name} are missing; give uint8 frames of shape (B, height, width, 3)")
-    array = np.asarray(frames)
+    array = as_array(frames, name)
     single = array.ndim == 3
     batch = array[None] if single else array
     if array.dtype != np.uint8 or batch.ndim != 4 or batch.shape[-1] != 3 or not batch.size:
         hint = ""
-        if array.dtype.kind == "f":
+        if array.dtype.kind == "f" and array.nbytes <= MOST_BYTES:
             hint = ", with NaN" if np.isnan(array).any() else "; scale them to 0 .. 255 first"
         raise ValueError(
             f"{name} must be uint8 of shape (B, height, width, 3) or (height, width, 3), got "
-            f"{array.dtype} of shape {array.shape}{hint}"
+            f"{described(array)}{hint}"
         )
-    if len(batch) > MOST_FRAMES:
-        raise ValueError(f"{name} must be at most {MOST_FRAMES} at once, got {len(batch)}")
+    if len(batch) > MOST_FRAMES or batch.nbytes > MOST_BYTES:
+        raise ValueError(
+            f"{name} must be at most {MOST_FRAMES} at once and {MOST_BYTES} bytes, got shape "
+            f"{array.shape}"
+        )
     return batch, single
 
 
@@ -110,7 +116,7 @@ def whole_numbers(values: npt.ArrayLike, number: int, name: str) -> Index:
     Raises:
         ValueError: they are too few, too many, too small or no whole numbers.
     """
-    array = np.asarray(values)
+    array = as_array(values, name)
     whole = array.dtype.kind in "iu" or (
         array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.round(array))).all())
     )
@@ -127,7 +133,7 @@ def whole_numbers(values: npt.ArrayLike, number: int, name: str) -> Index:
 
 
 def _indices(environments: npt.ArrayLike, number: int, limit: int) -> Index:
-    array = np.asarray(environments)
+    array = as_array(environments, "environments")
     fits = array.shape == (number,) and array.dtype.kind in "iu"
     if not fits or (array < 0).any() or (array >= limit).any() or len(set(array.tolist())) < number:
         raise ValueError(
@@ -143,4 +149,5 @@ def _writable(frames: Array) -> Array:
 
 
 def _shown(array: Array) -> str:
-    return str(array.tolist()) if array.size <= 4 else f"{array.dtype} of shape {array.shape}"
+    few = array.size <= 4 and array.dtype.kind in "biuf"
+    return str(array.tolist()) if few else described(array)

@@ -15,7 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from goalward.config import canonical, parse_config, to_json
+from goalward.checks import given_path, shown
+from goalward.config import canonical, parse_config, require_types, to_json
 from goalward.controllers.gc_idm import GCIDM, GCIDMConfig
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.pairwise import PairwiseConfig, PairwiseIDM
@@ -31,7 +32,7 @@ from goalward.world.checkpoint import (
     write_tensors,
 )
 from goalward.world.lewm import LeWM, LeWMConfig
-from goalward.world.tensors import fill, require_finite, tensors_id
+from goalward.world.tensors import Allowance, fill, require_finite, tensors_id
 
 CARD = "card"
 PARTS = ("world", "network", "time_to_go")
@@ -56,9 +57,15 @@ class IDMCard:
     split: SplitConfig  # which episodes of it were held out
 
     def __post_init__(self) -> None:
+        require_types(self)
         size = self.network.action_dim
         if len(self.action_low) != size or len(self.action_high) != size:
             raise ValueError(f"action_low and action_high must have {size} numbers each")
+        if any(low > high for low, high in zip(self.action_low, self.action_high, strict=True)):
+            raise ValueError(
+                "action_low must be at most action_high, got "
+                f"{shown(self.action_low)} and {shown(self.action_high)}"
+            )
         if self.network.latent_dim != self.world.latent_dim:
             raise ValueError(
                 f"network.latent_dim is {self.network.latent_dim}, the world model's latents have "
@@ -120,13 +127,14 @@ def load_inverse_model(
     Raises:
         ValueError: one line about what is wrong and what to do.
     """
-    device = choose_device(device) if isinstance(device, str) else device
-    path = _locate(Path(path), weights)
+    device = device if isinstance(device, torch.device) else choose_device(device)
+    path = _locate(given_path(path), weights)
     tensors, facts = read_tensors(path)
     if CARD not in facts:
         raise ValueError(f"{path}: not a controller file; give one that `goalward train` wrote")
     card = parse_config(IDMCard, facts[CARD].encode(), path)
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
+    # Initial weights are drawn, and overwritten.
+    with torch.random.fork_rng(devices=[]), Allowance(tensors.values(), path):
         model = new_inverse_model(card)
     for part, module in _modules(model).items():
         fill(module.state_dict(), _under(part, tensors), path)

@@ -15,13 +15,15 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from goalward import defaults
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.controllers.backbone import (
     PairBackbone,
     kaiming_linear,
     require_dropout,
     small_head,
 )
+from goalward.world.encoders import MOST_DEPTH, MOST_WIDTH
+from goalward.world.tensors import require_tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,10 +40,12 @@ class GCIDMConfig:
     horizon_dim: int = 64  # numbers of the sinusoidal encoding
 
     def __post_init__(self) -> None:
-        names = ("latent_dim", "action_dim", "hidden_dim", "num_layers", "max_horizon")
+        names = ("latent_dim", "action_dim", "hidden_dim", "max_horizon")
         require_types(self)
-        require_at_least(self, 1, *names)
+        require_at_least(self, 1, *names, "num_layers")
         require_at_least(self, 2, "horizon_dim")
+        require_at_most(self, MOST_WIDTH, *names, "horizon_dim")
+        require_at_most(self, MOST_DEPTH, "num_layers")
         require_dropout(self.dropout)
         if self.horizon_dim % 2:
             raise ValueError(f"horizon_dim must be even, got {self.horizon_dim}")
@@ -74,8 +78,13 @@ class GCIDM(nn.Module):
         self.head = small_head(config.hidden_dim, config.action_dim)
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
-        """Actions (B, A) for pairs of latents and whole numbers of steps left, at least 1."""
+        """Actions (B, A) for pairs of latents and whole numbers of steps left, at least 1.
+
+        Raises:
+            ValueError: shapes or types do not fit the network or each other.
+        """
         h_BF = self.backbone(z_BD, z_goal_BD)
+        require_tensor(steps_left_B, "steps_left", h_BF.shape[0], dtype=torch.int64)
         if self.modulation is not None:
             gamma_BF, beta_BF = self.modulation(steps_left_B)
             h_BF = h_BF * (1 + gamma_BF) + beta_BF  # Eq. (6)

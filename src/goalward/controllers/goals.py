@@ -12,7 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from goalward.arrays import indices
+from goalward.checks import shown, whole_number
 from goalward.data.episodes import Index
+from goalward.world.tensors import require_tensor
+
+MOST_EXAMPLES = 2**26  # drawn at once; more is a mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,7 @@ class GoalSampler:
         block: K, actions of an example.
 
     Raises:
-        ValueError: no chosen episode is long enough.
+        ValueError: no chosen episode is long enough, or sizes do not fit each other.
     """
 
     def __init__(
@@ -69,12 +74,17 @@ class GoalSampler:
         max_horizon: int,
         block: int = 1,
     ) -> None:
-        self._z_ND, self._actions_NA, self._block = z_ND, actions_NA, block
-        self._min_horizon = min_horizon
+        lengths_E = _lengths(z_ND, actions_NA, lengths_E)
+        chosen = indices(chosen, "chosen", len(lengths_E))
+        whole_number(min_horizon, "min_horizon")
+        whole_number(max_horizon, "max_horizon", least=min_horizon)
+        self._z_ND, self._actions_NA = z_ND, actions_NA
+        self._block, self._min_horizon = whole_number(block, "block"), min_horizon
         rows, left = _rows_and_steps_left(lengths_E, chosen)
         # Rows by the steps left in their episode, most first: those with at least h come first.
         order = np.argsort(-left, kind="stable")
-        horizons = np.arange(min_horizon, max_horizon + 1)
+        longest = max(min_horizon, min(max_horizon, len(z_ND)))
+        horizons = np.arange(min_horizon, longest + 1)
         counts = np.searchsorted(-left[order], -np.maximum(horizons, block), side="right")
         if not counts[0]:
             raise ValueError(
@@ -100,7 +110,14 @@ class GoalSampler:
         return self._min_horizon + len(self._counts) - 1
 
     def draw(self, number: int, rng: torch.Generator) -> Examples:
-        """So many independent examples."""
+        """So many independent examples.
+
+        Raises:
+            ValueError: no number of examples, or no generator.
+        """
+        whole_number(number, "number", most=MOST_EXAMPLES)
+        if not isinstance(rng, torch.Generator):
+            raise ValueError(f"rng must be a torch.Generator, got {shown(rng)}")
         device = self._rows.device
         which = torch.randint(len(self._counts), (number,), generator=rng, device=device)
         # Whole numbers, because floats cannot number the rows of a large dataset (and doubles are
@@ -120,6 +137,16 @@ class GoalSampler:
             steps=steps_B,
             actions=blocks.view(len(rows_B), -1),
         )
+
+
+def _lengths(z_ND: Tensor, actions_NA: Tensor, lengths_E: Index) -> Index:
+    """The episodes' lengths, if latents, actions and episodes are of the same rows."""
+    require_tensor(z_ND, "latents", "N", "D")
+    require_tensor(actions_NA, "actions", len(z_ND), "A")
+    lengths = indices(lengths_E, "lengths", len(z_ND) + 1)
+    if lengths.sum() != len(z_ND) or (lengths < 1).any():
+        raise ValueError(f"lengths must be at least 1 and add up to the {len(z_ND)} latents")
+    return lengths
 
 
 def _rows_and_steps_left(lengths_E: Index, chosen: Index) -> tuple[Index, Index]:

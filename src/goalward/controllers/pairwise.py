@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.controllers.backbone import (
     PairBackbone,
     require_dropout,
     small_head,
 )
+from goalward.world.encoders import MOST_DEPTH, MOST_WIDTH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,8 @@ class PairwiseConfig:
         names = ("latent_dim", "action_dim", "hidden_dim", "num_layers", "frameskip")
         require_types(self)
         require_at_least(self, 1, *names)
+        require_at_most(self, MOST_WIDTH, "latent_dim", "action_dim", "hidden_dim", "frameskip")
+        require_at_most(self, MOST_DEPTH, "num_layers")
         require_dropout(self.dropout)
 
     @property

@@ -12,16 +12,22 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from goalward.checks import whole_number
 from goalward.controllers.environments import Environments
 from goalward.seeding import generator
 from goalward.types import Array
 
+MOST_NUMBERS = 2**16  # of an action; more is a mistake
 PolicyIterator = Iterator[Array]  # the actions of one episode, one after the other
 
 
 def goal_number(goal_frame: Array) -> int:
     """A number that a goal is known by, whoever runs it and beside whichever others."""
     return int.from_bytes(hashlib.sha256(np.ascontiguousarray(goal_frame).data).digest()[:8], "big")
+
+
+def _size(action_dim: int) -> int:
+    return whole_number(action_dim, "action_dim", most=MOST_NUMBERS)
 
 
 class BlindController(ABC):
@@ -63,7 +69,7 @@ class ZeroController(BlindController):
 
     def __init__(self, action_dim: int) -> None:
         super().__init__()
-        self._action = np.zeros(action_dim, dtype=np.float32)
+        self._action = np.zeros(_size(action_dim), dtype=np.float32)
 
     def policy(self, number: int) -> PolicyIterator:  # noqa: ARG002
         """Zeros for ever."""
@@ -76,7 +82,8 @@ class RandomController(BlindController):
 
     def __init__(self, action_dim: int, seed: int) -> None:
         super().__init__()
-        self._action_dim, self._seed = action_dim, seed
+        self._action_dim = _size(action_dim)
+        self._seed = whole_number(seed, "seed", least=0)
 
     def policy(self, number: int) -> PolicyIterator:
         """Random actions."""

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.controllers.backbone import (
     PairBackbone,
     require_dropout,
     small_head,
 )
+from goalward.world.encoders import MOST_DEPTH, MOST_WIDTH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,8 @@ class TimeToGoConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "hidden_dim", "num_layers")
+        require_at_most(self, MOST_WIDTH, "hidden_dim")
+        require_at_most(self, MOST_DEPTH, "num_layers")
         require_dropout(self.dropout)
 
 

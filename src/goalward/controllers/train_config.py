@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.controllers.gc_idm import GCIDMConfig
+from goalward.controllers.goals import MOST_EXAMPLES
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.pairwise import PairwiseConfig
 from goalward.controllers.time_to_go import TimeToGoConfig
@@ -29,6 +30,7 @@ class IDMSchedule:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "steps", "batch", "validations", "validation_examples")
+        require_at_most(self, MOST_EXAMPLES, "batch", "validation_examples")
         if self.lr <= 0 or self.clip <= 0:
             raise ValueError(f"lr and clip must be positive, got {self.lr} and {self.clip}")
         if self.weight_decay < 0 or not 0 <= self.final_lr <= 1:

@@ -18,9 +18,10 @@ import numpy as np
 
 from goalward import defaults
 from goalward.artifacts import Stage
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.data.episode_writer import merge_episodes, write_episode
 from goalward.data.episodes import open_episodes
+from goalward.data.splits import MOST_EPISODES
 from goalward.seeding import generator
 from goalward.tasks import get_task
 from goalward.tasks.gl import prepare_gl
@@ -28,6 +29,7 @@ from goalward.tasks.spec import SceneConfig, Simulator, Task
 from goalward.types import Array
 from goalward.workers import require_workers, worker_pool
 
+MOST_STEPS = 10**6  # an episode
 STAGE = "collect"
 STAGE_VERSION = 1
 EPISODES_FILE = "episodes.h5"
@@ -57,6 +59,8 @@ class CollectConfig:
                 f"task {task.name} has no demonstrator {self.demonstrator!r}, only: {known}"
             )
         require_at_least(self, 1, "episodes", "episode_steps")
+        require_at_most(self, MOST_EPISODES, "episodes")
+        require_at_most(self, MOST_STEPS, "episode_steps")
         require_at_least(self, 0, "seed")
 
     @classmethod

@@ -17,6 +17,8 @@ import h5py
 import hdf5plugin
 import numpy as np
 
+from goalward.arrays import as_array
+from goalward.checks import shown
 from goalward.data.episodes import Index
 from goalward.data.h5_episodes import (
     EPISODE_TABLES,
@@ -107,7 +109,8 @@ def merge_episodes(
 
 def _checked_columns(path: Path, columns: Mapping[str, Array]) -> dict[str, Array]:
     """The columns as arrays, if they make an episode."""
-    arrays = {name: np.asarray(values) for name, values in columns.items()}
+    _require_names(path, "columns", columns)
+    arrays = {name: as_array(values, f"column '{name}'") for name, values in columns.items()}
     for name in ("pixels", "action"):
         if name not in arrays:
             raise ValueError(f"cannot write {path}: there is no column '{name}'")
@@ -119,7 +122,7 @@ def _checked_columns(path: Path, columns: Mapping[str, Array]) -> dict[str, Arra
     if rows < 2:
         raise ValueError(f"cannot write {path}: an episode needs at least 2 frames, not {rows}")
     for name, values in arrays.items():
-        if values.ndim == 0 or len(values) != rows:
+        if values.ndim == 0 or len(values) != rows or not values.size:
             raise ValueError(
                 f"cannot write {path}: column '{name}' has shape {values.shape}, "
                 f"but 'pixels' has {rows} rows"
@@ -149,12 +152,24 @@ def _check_values(path: Path, arrays: Mapping[str, Array]) -> None:
             raise ValueError(f"cannot write {path}: row {row} of column '{name}' is not finite")
 
 
+def _require_names(path: Path, what: str, table: Mapping[str, Any]) -> None:
+    """Refuse what has no names, or names that HDF5 takes for something else."""
+    if not isinstance(table, Mapping):
+        raise ValueError(f"cannot write {path}: {what} must be given by name, got {shown(table)}")
+    for name in table:
+        if not isinstance(name, str) or name in ("", ".") or "/" in name or "\0" in name:
+            raise ValueError(f"cannot write {path}: {what} cannot be named {shown(name)}")
+
+
 def _write_attributes(path: Path, file: Any, attributes: Mapping[str, str]) -> None:
+    _require_names(path, "attributes", attributes)
     file.attrs["format"] = FORMAT
     file.attrs["format_version"] = FORMAT_VERSION
     for name in sorted(attributes):
         if name in _RESERVED_ATTRIBUTES:
             raise ValueError(f"cannot write {path}: attribute '{name}' is written by itself")
+        if not isinstance(attributes[name], str):
+            raise ValueError(f"cannot write {path}: attribute '{name}' must be a text")
         file.attrs[name] = attributes[name]
 
 

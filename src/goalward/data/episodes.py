@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from goalward.arrays import as_array
+from goalward.checks import MOST, given_path, shown, whole_number
 from goalward.types import Array
 
 Index = npt.NDArray[np.int64]
@@ -100,6 +102,8 @@ class Episodes(ABC):
     def read(self, column: str, start: int, stop: int) -> Array:
         """Rows [start, stop) of `column`, counted over all episodes: (stop - start, ...)."""
         self._require(column)
+        for name, row in (("start", start), ("stop", stop)):
+            whole_number(row, name, least=-MOST)
         if not 0 <= start <= stop <= self.num_rows:
             raise ValueError(
                 f"{self.path}: rows {start} to {stop} asked for, but there are {self.num_rows} rows"
@@ -113,14 +117,13 @@ class Episodes(ABC):
 
     def episode(self, i: int, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """All rows of episode `i`, for the named columns (default: every column)."""
-        if not 0 <= i < self.num_episodes:
+        if not whole_number(i, "episode", least=0) < self.num_episodes:
             raise ValueError(
                 f"{self.path}: episode {i} asked for, but there are {self.num_episodes} episodes"
             )
         start = int(self.offsets[i])
         stop = start + int(self.lengths[i])
-        names = list(self.columns) if columns is None else columns
-        return {name: self.read(name, start, stop) for name in names}
+        return {name: self.read(name, start, stop) for name in self._named(columns)}
 
     def windows(
         self, starts: npt.ArrayLike, length: int, *, columns: Sequence[str], stride: int = 1
@@ -130,23 +133,20 @@ class Episodes(ABC):
         Raises:
             ValueError: A window does not lie within one episode: the message names the first.
         """
-        if length < 1 or stride < 1:
-            raise ValueError(f"windows need length >= 1 and stride >= 1, not {length} and {stride}")
-        if (span := (length - 1) * stride + 1) > self.num_rows:
+        span = (whole_number(length, "length") - 1) * whole_number(stride, "stride") + 1
+        if span > self.num_rows:
             raise ValueError(f"{self.path}: windows of {span} rows, but it has {self.num_rows}")
-        first = self._row_index(starts)
+        names, first = self._named(columns), self._row_index(starts)
         self._require_within_episodes(first, span)
         index = (first[:, None] + np.arange(length) * stride).reshape(-1)
         shape = (len(first), length)
         return {
-            name: (rows := self.rows(name, index)).reshape(shape + rows.shape[1:])
-            for name in columns
+            name: (rows := self.rows(name, index)).reshape(shape + rows.shape[1:]) for name in names
         }
 
     def window_starts(self, span: int, episodes: npt.ArrayLike | None = None) -> Index:
         """All rows s such that s .. s + span - 1 lie in one (of the given) episode(s): (M,)."""
-        if span < 1:
-            raise ValueError(f"a window spans at least 1 row, not {span}")
+        whole_number(span, "span")
         chosen = slice(None) if episodes is None else self._episode_index(episodes)
         counts = np.maximum(self.lengths[chosen] - min(span, self.num_rows + 1) + 1, 0)
         shift = self.offsets[chosen] - (np.cumsum(counts) - counts)
@@ -168,8 +168,10 @@ class Episodes(ABC):
             columns: Columns wanted in memory; every column by default.
             limit_bytes: Bytes they may take; half of the available memory by default.
         """
-        wanted = [self._require(name) for name in (self.columns if columns is None else columns)]
-        room = available_memory() // 2 if limit_bytes is None else limit_bytes
+        wanted = [self._require(name) for name in self._named(columns)]
+        room = available_memory() // 2
+        if limit_bytes is not None:
+            room = whole_number(limit_bytes, "limit_bytes", least=0)
         held: dict[str, Array] = {}
         for column in sorted(wanted, key=lambda column: column.row_bytes):
             size = column.row_bytes * self.num_rows
@@ -179,12 +181,21 @@ class Episodes(ABC):
             room -= size
         return _HeldEpisodes(self, held)
 
+    def _named(self, columns: Sequence[str] | None) -> Sequence[str]:
+        """The names of columns that are asked for, or all."""
+        if columns is None:
+            return list(self.columns)
+        if isinstance(columns, str | bytes) or not isinstance(columns, Sequence):
+            raise ValueError(f"columns must be a list of names, got {shown(columns)}")
+        return columns
+
     def _require(self, column: str) -> Column:
+        if not isinstance(column, str):
+            raise ValueError(f"a column must be a name, got {shown(column)}")
         if column not in self.columns:
             near = difflib.get_close_matches(column, self.columns, n=3) or sorted(self.columns)
-            raise ValueError(
-                f"{self.path} has no numeric column '{column}'; did you mean: {', '.join(near)}?"
-            )
+            hint = f"did you mean: {', '.join(near)}?"
+            raise ValueError(f"{self.path} has no numeric column {shown(column)}; {hint}")
         return self.columns[column]
 
     def _row_index(self, index: npt.ArrayLike) -> Index:
@@ -194,7 +205,7 @@ class Episodes(ABC):
         return self._index(index, "episode", self.num_episodes)
 
     def _index(self, index: npt.ArrayLike, name: str, number: int) -> Index:
-        given = np.asarray(index)
+        given = as_array(index, f"{name} indices")
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
             raise ValueError(
                 f"{name} indices are a 1-D integer array, not {given.dtype}{given.shape}"
@@ -252,6 +263,7 @@ def open_episodes(path: str | Path) -> Episodes:
     from goalward.data.foreign import ForeignEpisodes  # both import this module
     from goalward.data.h5_episodes import H5Episodes
 
+    given_path(path)
     remote = re.fullmatch(r"lerobot:/+(.+)", str(path))  # a Path folds the two slashes into one
     found = Path(path) if remote else _locate(Path(path).absolute())
     if remote or found.suffix == ".lance":

@@ -181,7 +181,7 @@ def _find_columns(
 
 def require_frames(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse images that are not uint8 (N, H, W, 3)."""
-    if dtype != np.uint8 or len(shape) != 4 or shape[-1] != 3:
+    if dtype != np.uint8 or len(shape) != 4 or shape[-1] != 3 or 0 in shape[1:]:
         raise ValueError(f"{path}: 'pixels' must be uint8 (N, H, W, 3), but is {dtype} {shape}")
 
 

@@ -6,9 +6,28 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from goalward.checks import described, whole_number
+
 # ImageNet's, as in the public LeWM checkpoints.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+
+
+MOST_SIZE = 2**14  # pixels a side
+
+
+def require_frames(frames_NHWC: Tensor) -> None:
+    """Refuse what is no batch of frames."""
+    if (
+        not isinstance(frames_NHWC, Tensor)
+        or frames_NHWC.dtype != torch.uint8
+        or frames_NHWC.ndim != 4
+        or frames_NHWC.shape[-1] != 3
+        or 0 in frames_NHWC.shape[1:]
+    ):
+        raise ValueError(
+            "frames must be uint8 of shape (N, height, width, 3), not " + described(frames_NHWC)
+        )
 
 
 def normalise(frames_NHWC: Tensor, image_size: int | None = None) -> Tensor:
@@ -19,11 +38,9 @@ def normalise(frames_NHWC: Tensor, image_size: int | None = None) -> Tensor:
     Raises:
         ValueError: The frames have another type or shape.
     """
-    if frames_NHWC.dtype != torch.uint8 or frames_NHWC.ndim != 4 or frames_NHWC.shape[-1] != 3:
-        raise ValueError(
-            "frames must be uint8 of shape (N, height, width, 3), not "
-            f"{str(frames_NHWC.dtype).removeprefix('torch.')} of shape {tuple(frames_NHWC.shape)}"
-        )
+    require_frames(frames_NHWC)
+    if image_size is not None:
+        whole_number(image_size, "image_size", most=MOST_SIZE)
     pixels_NCHW = frames_NHWC.permute(0, 3, 1, 2).to(torch.float32)
     if image_size is not None and pixels_NCHW.shape[-2:] != (image_size, image_size):
         pixels_NCHW = F.interpolate(

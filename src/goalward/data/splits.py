@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from goalward.checks import MOST, shown, whole_number
 from goalward.config import require_types
+
+MOST_EPISODES = 10**7  # more is a mistake, and would take minutes and gigabytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +32,7 @@ class SplitConfig:
     def __post_init__(self) -> None:
         require_types(self)
         if self.seed < 0:
-            raise ValueError(f"the split's seed must be at least 0, not {self.seed}")
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
         if self.held_out_every < 2:
             raise ValueError(f"held_out_every must be at least 2, not {self.held_out_every}")
 
@@ -68,9 +71,11 @@ def split_episodes(num_episodes: int, config: SplitConfig = _DEFAULT) -> Split:
     changes sides as a file grows from two episodes on.
 
     Raises:
-        ValueError: Fewer than 2 episodes.
+        ValueError: Fewer than 2 episodes, or too many to be meant.
     """
-    if num_episodes < 2:
+    if not isinstance(config, SplitConfig):
+        raise ValueError(f"config must be a SplitConfig, got {shown(config)}")
+    if whole_number(num_episodes, "num_episodes", least=-MOST, most=MOST_EPISODES) < 2:
         raise ValueError(f"a split needs at least 2 episodes, not {num_episodes}; collect more")
     blocks = range(-(-num_episodes // config.held_out_every))
     drawn = np.array([_held_out_of(block, config) for block in blocks], dtype=np.int64)

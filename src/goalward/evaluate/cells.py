@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from goalward.config import content_id, require_at_least, to_json
+from goalward.checks import shown, whole_number
+from goalward.config import content_id, to_json
 from goalward.controllers.base import Controller
+from goalward.controllers.environments import MOST_STEPS
 from goalward.evaluate.control import Episode, run_wave, waves
 from goalward.evaluate.frozen_pairs import FrozenPairs
 from goalward.evaluate.pairs import Attempt
@@ -57,7 +59,10 @@ class Setting:
     observer: Observer | None = None  # measures latent distances, outside the methods' time
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "budget", "environments")
+        if not isinstance(self.pairs, FrozenPairs):
+            raise ValueError(f"pairs must be FrozenPairs, got {shown(self.pairs)}")
+        whole_number(self.budget, "budget", most=MOST_STEPS)
+        whole_number(self.environments, "environments")
 
     def cell_id(self, method: Method, seed: int) -> str:
         """What a cell's rows depend on."""

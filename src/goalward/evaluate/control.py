@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from goalward.arrays import real_array
+from goalward.checks import whole_number
 from goalward.controllers.base import Controller
+from goalward.controllers.environments import MOST_STEPS
 from goalward.evaluate.pairs import Attempt
 from goalward.evaluate.simulators import Moment, SimulatorPool
 from goalward.tasks.spec import Row
@@ -73,6 +76,7 @@ def run_wave(
 ) -> list[Episode]:
     """Run at most as many attempts as there are simulators, side by side."""
     assert len(wave) <= pool.number
+    whole_number(budget, "budget", most=MOST_STEPS)
     moments = pool.begin({k: (attempt.start, attempt.goal) for k, attempt in enumerate(wave)})
     episodes = [_Running(attempt, moments[k], keep_frames) for k, attempt in enumerate(wave)]
     controller.reset(np.stack([attempt.goal_frame for attempt in wave]), budget)
@@ -89,6 +93,7 @@ class _Running:
 
     def __init__(self, attempt: Attempt, start: Moment, keep_frames: bool) -> None:
         self._pair, self._keep_frames = attempt.pair, keep_frames
+        self.action_dim = attempt.recorded.shape[1]
         self._frames: list[Array] = []
         self._rows: list[Row] = []
         self._actions: list[Array] = []
@@ -133,6 +138,7 @@ def _step(
     started = time.perf_counter()
     actions = controller.act(frames, environments=active)
     seconds = (time.perf_counter() - started) / len(active)
+    real_array(actions, "the controller's actions", len(active), episodes[0].action_dim)
     moments = pool.step(dict(zip(active, actions, strict=True)))
     for k, action in zip(active, actions, strict=True):
         episodes[k].add(action, moments[k], seconds)

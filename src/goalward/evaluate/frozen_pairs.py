@@ -7,6 +7,9 @@ hash of that content, and every result names it.
 from __future__ import annotations
 
 import hashlib
+import lzma
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -18,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from goalward import defaults
+from goalward.checks import given_path, shown
 from goalward.config import canonical, parse_config, require_at_least, require_types, to_json
 from goalward.data.episodes import Episodes, Index, open_episodes
 from goalward.data.identity import episodes_id
@@ -32,8 +36,9 @@ from goalward.world.windows import sizes
 CARD, GOAL_FRAMES, RECORDED = "card", "goal_frames", "recorded"
 START, GOAL = "start/", "goal/"  # in front of the columns' names
 UNREADABLE = (  # what numpy and the zip format answer to bytes that are none of theirs
-    *(ValueError, EOFError, KeyError, TypeError, AttributeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, RuntimeError),
+    *(MemoryError, OverflowError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
 
 EpisodeSet = Literal["test", "validation", "all"]
@@ -92,6 +97,8 @@ def freeze_pairs(dataset: Path, config: PairsConfig) -> FrozenPairs:
     Raises:
         ValueError: the protocol admits fewer pairs than asked for, or the file lacks columns.
     """
+    if not isinstance(config, PairsConfig):
+        raise ValueError(f"config must be a PairsConfig, got {shown(config)}")
     task = get_task(config.task)
     protocol = task.protocols[config.protocol]
     with open_episodes(dataset) as episodes:
@@ -127,9 +134,11 @@ def load_pairs(path: str | Path) -> FrozenPairs:
     """Read pairs that `save_pairs` wrote.
 
     Raises:
-        ValueError: the file is something else, or damaged.
+        ValueError: the file is missing, something else, or damaged.
     """
-    path = Path(path)
+    path = given_path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file of pairs; draw the pairs first")
     try:
         # Opened here, because numpy leaves a file open that is none of its own.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
@@ -169,9 +178,12 @@ def _require_whole(
         frames.shape == (count, size, size, 3)
         and frames.dtype == np.uint8
         and recorded.shape == (count, card.config.offset, task.action_dim)
+        and recorded.dtype.kind == "f"
         and all(set(task.restore_columns) <= rows.keys() for rows in states)
         and all(
-            values.shape == (count, task.state_columns.get(name, 0)) and np.isfinite(values).all()
+            values.shape == (count, task.state_columns.get(name, 0))
+            and values.dtype.kind in "iuf"
+            and np.isfinite(values).all()
             for rows in states
             for name, values in rows.items()
         )

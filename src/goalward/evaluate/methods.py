@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from goalward.checks import shown
 from goalward.config import override
 from goalward.controllers.base import Controller
 from goalward.controllers.direct import DirectController
@@ -63,6 +64,8 @@ def make_method(spec: str, models: Models, *, action_dim: int) -> Method:
     Raises:
         ValueError: there is no such method or setting, or the model that it needs is not given.
     """
+    if not isinstance(spec, str):
+        raise ValueError(f"a method must be a name, got {shown(spec)}")
     name, _, settings = spec.partition(":")
     if name not in names():
         raise ValueError(f"method {name!r} is not one of {', '.join(names())}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from goalward.checks import finite_number, whole_number
+
 NORMAL_95 = 1.959963984540054  # two-sided 95% quantile of the normal distribution
 
 
@@ -24,6 +26,8 @@ class Rate:
 
 def success_rate(successes: float, count: int) -> Rate:
     """Success rate with the Wilson score interval, which stays sensible at 0 and at 100%."""
+    finite_number(successes, "successes")
+    whole_number(count, "count", least=0)
     if not 0 <= successes <= count or count == 0:
         raise ValueError(f"need 0 <= successes <= count and count > 0, got {successes}, {count}")
     mean, z2 = successes / count, NORMAL_95**2

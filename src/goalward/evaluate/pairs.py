@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from goalward.checks import described, shown, whole_number
 from goalward.data.episodes import Episodes
 from goalward.defaults import GOAL_OFFSET
 from goalward.seeding import generator
@@ -19,6 +20,17 @@ class Pairs:
 
     start_rows: Array
     goal_rows: Array
+
+    def __post_init__(self) -> None:
+        for name in ("start_rows", "goal_rows"):
+            rows = getattr(self, name)
+            if not isinstance(rows, np.ndarray) or rows.ndim != 1 or rows.dtype.kind not in "iu":
+                raise ValueError(f"{name} must be integers of shape (n,), got {described(rows)}")
+        if len(self.start_rows) != len(self.goal_rows):
+            raise ValueError(
+                f"start_rows and goal_rows must be as many, got {len(self.start_rows)} and "
+                f"{len(self.goal_rows)}"
+            )
 
     def __len__(self) -> int:
         return len(self.start_rows)
@@ -36,12 +48,18 @@ class Attempt:
 
 
 def attempts(episodes: Episodes, task: Task, pairs: Pairs) -> list[Attempt]:
-    """The pairs' states, goal frames and recorded actions, read at once."""
+    """The pairs' states, goal frames and recorded actions, read at once.
+
+    Raises:
+        ValueError: there are no pairs, they are not equally far apart, or the file lacks columns.
+    """
+    offsets = np.unique(pairs.goal_rows - pairs.start_rows)
+    if len(offsets) != 1 or offsets[0] < 1:
+        raise ValueError(f"pairs must all be as many steps apart, at least 1, got {shown(offsets)}")
     starts = state_rows(episodes, task, pairs.start_rows)
     goals = state_rows(episodes, task, pairs.goal_rows)
     frames = episodes.rows("pixels", pairs.goal_rows)
-    offset = int((pairs.goal_rows - pairs.start_rows)[0])
-    actions = episodes.windows(pairs.start_rows, offset, columns=["action"])["action"]
+    actions = episodes.windows(pairs.start_rows, int(offsets[0]), columns=["action"])["action"]
     return [
         Attempt(
             pair=k,
@@ -89,8 +107,7 @@ def candidate_pairs(
     episodes: Episodes, *, offset: int = GOAL_OFFSET, among: Array | None = None
 ) -> Pairs:
     """Every pair that is `offset` steps apart within one of the episodes."""
-    if offset < 1:
-        raise ValueError(f"offset must be at least 1, got {offset}")
+    whole_number(offset, "offset")
     starts = episodes.window_starts(offset + 1, among)
     return Pairs(start_rows=starts, goal_rows=starts + offset)
 
@@ -113,6 +130,7 @@ def draw_pairs(
     Raises:
         ValueError: the protocol admits fewer pairs than asked for.
     """
+    whole_number(count, "count", least=0)
     pairs = candidate_pairs(episodes, offset=offset, among=among)
     start = state_rows(episodes, task, pairs.start_rows)
     goal = state_rows(episodes, task, pairs.goal_rows)

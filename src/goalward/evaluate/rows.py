@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from goalward.config import parse_config
+from goalward.config import parse_config, require_at_least, require_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,13 @@ class EpisodeRow:
     errors: dict[str, float]  # of the last state, in each measure's unit
     predictor_calls: int
     decision_ms: float  # mean of its decisions; a batch's time is shared evenly
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_at_least(self, 0, "seed", "pair", "predictor_calls")
+        require_at_least(self, 1, "budget", "steps")
+        if self.steps > self.budget:
+            raise ValueError(f"steps must be at most budget = {self.budget}, got {self.steps}")
 
 
 class RowFile:

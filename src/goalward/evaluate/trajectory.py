@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from goalward.arrays import real_array
 from goalward.tasks.angles import wrap_angle
 from goalward.tasks.spec import Measure, Row
 from goalward.types import Array
@@ -13,6 +14,7 @@ from goalward.types import Array
 
 def action_jerk(actions: Array) -> float | None:
     """Mean norm of the second difference of the actions (T, A); None for fewer than three."""
+    actions = real_array(actions, "actions", "T", "A")
     if len(actions) < 3:
         return None
     second = actions[2:] - 2 * actions[1:-1] + actions[:-2]
@@ -21,12 +23,13 @@ def action_jerk(actions: Array) -> float | None:
 
 def is_monotone(distances: Array) -> bool:
     """Whether the latent distance to the goal (T + 1,) falls at every step."""
-    return bool((np.diff(distances) < 0).all())
+    return bool((np.diff(real_array(distances, "distances", "T")) < 0).all())
 
 
 def latent_distances(z_TD: Array, z_goal_D: Array) -> Array:
     """Euclidean distances to the goal: (T,)."""
-    return np.linalg.norm(z_TD - z_goal_D, axis=1)
+    z_TD = real_array(z_TD, "latents", "T", "D")
+    return np.linalg.norm(z_TD - real_array(z_goal_D, "goal", z_TD.shape[1]), axis=1)
 
 
 def final_errors(measures: Sequence[Measure], row: Row, goal: Row) -> dict[str, float]:

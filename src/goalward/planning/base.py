@@ -12,6 +12,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from goalward.checks import described, shown, whole_number
+from goalward.world.tensors import require_tensor
+
+# More can only be a mistake: a search that never ends, or more memory than there is.
+MOST_SAMPLES = 2**20
+MOST_ITERS = 10**6
+MOST_HORIZON = 10**4  # steps ahead
+
 CostFn = Callable[[Tensor], Tensor]  # plans (B, S, H, A) to costs (B, S)
 
 
@@ -71,27 +79,39 @@ def around(mean_BHA: Tensor, std_BHA: Tensor, noise_BSHA: Tensor) -> Tensor:
 
 def require_start(mean_BHA: Tensor) -> None:
     """Refuse to search around what is no plan."""
-    if mean_BHA.ndim != 3 or not mean_BHA.is_floating_point() or not mean_BHA.numel():
-        kind = str(mean_BHA.dtype).removeprefix("torch.")
-        raise ValueError(
-            f"a search starts from plans (environments, steps, numbers) of floats, got {kind} of "
-            f"shape {tuple(mean_BHA.shape)}"
-        )
-    if not mean_BHA.isfinite().all():
-        raise ValueError("a search starts from finite plans, got NaN or infinity")
+    require_tensor(mean_BHA, "the mean", "B", "H", "A")
+    if not mean_BHA.numel() or not mean_BHA.isfinite().all():
+        raise ValueError(f"the mean must be finite and not empty, got {described(mean_BHA)}")
+
+
+def noise(draws: Draws, num_samples: int, mean_BHA: Tensor) -> Tensor:
+    """The next standard normal numbers (B, S, H, A).
+
+    Raises:
+        ValueError: they have another shape, such as one environment's for all.
+    """
+    if not callable(draws):
+        raise ValueError(f"draws must be a function, got {shown(draws)}")
+    batch, *plan = mean_BHA.shape
+    noise_BSHA = draws(num_samples, *plan)
+    require_tensor(noise_BSHA, "draws", batch, num_samples, *plan)
+    return noise_BSHA
 
 
 def cost_of(cost: CostFn, plans_BSHA: Tensor) -> Tensor:
     """The candidates' costs (B, S).
 
     Raises:
-        ValueError: the cost function gives another shape, or nothing but NaN.
+        ValueError: the cost function gives another shape, no floats, or nothing but NaN.
     """
+    if not callable(cost):
+        raise ValueError(f"the cost must be a function, got {shown(cost)}")
     costs_BS = cost(plans_BSHA)
-    if costs_BS.shape != plans_BSHA.shape[:2]:
+    floats = isinstance(costs_BS, Tensor) and costs_BS.is_floating_point()
+    if not floats or costs_BS.shape != plans_BSHA.shape[:2]:
         raise ValueError(
-            f"the cost of plans {tuple(plans_BSHA.shape)} must have shape "
-            f"{tuple(plans_BSHA.shape[:2])}, got {tuple(costs_BS.shape)}"
+            f"the cost of plans {tuple(plans_BSHA.shape)} must be floats of shape "
+            f"{tuple(plans_BSHA.shape[:2])}, got {described(costs_BS)}"
         )
     if costs_BS.isnan().all(dim=1).any():
         raise ValueError(
@@ -111,8 +131,8 @@ def require_sampling(
     *, num_samples: int, num_iters: int, num_elites: int, least_elites: int, init_std: float
 ) -> None:
     """Refuse settings that no solver by sampling can work with."""
-    if num_iters < 1:
-        raise ValueError(f"num_iters must be at least 1, got {num_iters}")
+    whole_number(num_iters, "num_iters", most=MOST_ITERS)
+    whole_number(num_samples, "num_samples", most=MOST_SAMPLES)
     if not least_elites <= num_elites <= num_samples:
         raise ValueError(
             f"num_elites must lie in {least_elites} .. num_samples = {num_samples}, "

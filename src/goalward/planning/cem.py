@@ -15,6 +15,7 @@ from goalward.planning.base import (
     Plan,
     around,
     cost_of,
+    noise,
     require_sampling,
     require_start,
     take_best,
@@ -52,7 +53,7 @@ class CEM:
         std_BHA = torch.full_like(mean_BHA, self.init_std)
         costs_BK = mean_BHA.new_empty(0)
         for _ in range(self.num_iters):
-            noise_BSHA = draws(self.num_samples, *mean_BHA.shape[1:])
+            noise_BSHA = noise(draws, self.num_samples, mean_BHA)
             plans_BSHA = around(mean_BHA, std_BHA, noise_BSHA)
             costs_BS = cost_of(cost, plans_BSHA)
             elites_BKHA, costs_BK = take_best(plans_BSHA, costs_BS, self.num_elites)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from goalward.checks import described, whole_number
 from goalward.planning.rollout import last_latent
 from goalward.world.lewm import LeWM
+from goalward.world.tensors import require_tensor
 
 MAX_ROLLOUTS = 512  # at once: the quickest on two cores, whose cache it fits; a GPU likes more
 
@@ -47,22 +49,19 @@ class LatentCost:
         actions_BTA: Tensor | None = None,
         max_rollouts: int = MAX_ROLLOUTS,
     ) -> None:
-        if z_BTD.ndim != 3 or z_BTD.shape[2] != model.config.latent_dim or not z_BTD.numel():
-            raise ValueError(
-                f"latents must have shape (environments, time, {model.config.latent_dim}), got "
-                f"{tuple(z_BTD.shape)}"
-            )
-        batch, given, dim = z_BTD.shape
+        dim, size = model.config.latent_dim, model.config.block_dim
+        require_tensor(z_BTD, "latents", "B", "T", dim)
+        batch, given = z_BTD.shape[:2]
         if actions_BTA is None:
-            actions_BTA = z_BTD.new_empty(batch, 0, model.config.block_dim)
-        between = (batch, given - 1, model.config.block_dim)
-        if actions_BTA.shape != between or z_goal_BD.shape != (batch, dim):
-            raise ValueError(
-                f"{given} latents of {batch} environments need actions {between} and goals "
-                f"{(batch, dim)}, got {tuple(actions_BTA.shape)} and {tuple(z_goal_BD.shape)}"
-            )
-        if max_rollouts < 1:
-            raise ValueError(f"max_rollouts must be at least 1, got {max_rollouts}")
+            actions_BTA = z_BTD.new_empty(batch, 0, size)
+        require_tensor(actions_BTA, "actions", batch, max(given - 1, 0), size)
+        require_tensor(z_goal_BD, "goals", batch, dim)
+        for name, values in (("latents", z_BTD), ("goals", z_goal_BD), ("actions", actions_BTA)):
+            if not values.isfinite().all():
+                raise ValueError(f"{name} hold NaN or infinity")
+        if not batch or not given:
+            raise ValueError(f"there must be latents to start from, got {described(z_BTD)}")
+        whole_number(max_rollouts, "max_rollouts")
         if model.training:
             raise ValueError("the world model is in training mode; call its eval() first")
         self.predictor_calls = 0
@@ -70,15 +69,16 @@ class LatentCost:
         self._z_BTD, self._z_goal_BD, self._actions_BTA = z_BTD, z_goal_BD, actions_BTA
 
     def __call__(self, plans_BSHA: Tensor) -> Tensor:
-        """Costs (B, S) of z-scored plans (B, S, H, A)."""
-        wanted = (len(self._z_BTD), self._model.config.block_dim)
-        fits = plans_BSHA.ndim == 4 and (len(plans_BSHA), plans_BSHA.shape[3]) == wanted
-        if not fits or not plans_BSHA.numel():
-            raise ValueError(
-                f"plans must have shape ({wanted[0]}, samples, steps, {wanted[1]}), got "
-                f"{tuple(plans_BSHA.shape)}"
-            )
-        batch, samples, horizon, _ = plans_BSHA.shape
+        """Costs (B, S) of z-scored plans (B, S, H, A).
+
+        Raises:
+            ValueError: the plans have another type or shape.
+        """
+        batch, size = len(self._z_BTD), self._model.config.block_dim
+        require_tensor(plans_BSHA, "plans", batch, "S", "H", size)
+        samples, horizon = plans_BSHA.shape[1:3]
+        if not samples or not horizon:
+            raise ValueError(f"plans must have at least one step, got {described(plans_BSHA)}")
         environments = max(1, self._max_rollouts // samples)
         rows = []
         for first in range(0, batch, environments):

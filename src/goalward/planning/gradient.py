@@ -8,12 +8,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.planning.base import (
+    MOST_ITERS,
+    MOST_SAMPLES,
     CostFn,
     Draws,
     Plan,
     cost_of,
+    noise,
     require_above_zero,
     require_start,
     take_best,
@@ -40,6 +43,8 @@ class Gradient:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "num_samples", "num_iters")
+        require_at_most(self, MOST_SAMPLES, "num_samples")
+        require_at_most(self, MOST_ITERS, "num_iters")
         require_above_zero("init_std", self.init_std)
         require_above_zero("lr", self.lr)
 
@@ -52,7 +57,7 @@ class Gradient:
         require_start(mean_BHA)
         # The caller may compute without gradients.
         with torch.inference_mode(False), torch.enable_grad():
-            noise_BSHA = draws(self.num_samples - 1, *mean_BHA.shape[1:])
+            noise_BSHA = noise(draws, self.num_samples - 1, mean_BHA)
             others_BSHA = mean_BHA[:, None] + self.init_std * noise_BSHA
             plans_BSHA = torch.cat([mean_BHA[:, None], others_BSHA], dim=1).detach()
             costs_BS = plans_BSHA.new_empty(0)

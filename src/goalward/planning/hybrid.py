@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.controllers.direct import DirectController
 from goalward.controllers.file import InverseModel
 from goalward.controllers.horizon import HorizonConfig
 from goalward.planning.attempt import Attempt
-from goalward.planning.base import SeededDraws
+from goalward.planning.base import MOST_HORIZON, SeededDraws
 from goalward.planning.cem import CEM
 from goalward.planning.committed import GoalPlanner
 from goalward.planning.cost import LatentCost
@@ -46,6 +46,7 @@ class HybridConfig:
         require_types(self)
         require_at_least(self, 1, "horizon", "commit")
         require_at_least(self, 0, "seed")
+        require_at_most(self, MOST_HORIZON, "horizon")
 
 
 class HybridController(GoalPlanner):

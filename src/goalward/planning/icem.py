@@ -18,6 +18,7 @@ from goalward.planning.base import (
     Plan,
     around,
     cost_of,
+    noise,
     require_above_zero,
     require_sampling,
     require_start,
@@ -74,7 +75,7 @@ class ICEM:
         std_BHA = torch.full_like(mean_BHA, self.init_std)
         kept_BKHA, costs_BK = mean_BHA[:, None][:, :0], mean_BHA.new_empty(0)
         for _ in range(self.num_iters):
-            noise_BSHA = coloured(draws(self.num_samples, *mean_BHA.shape[1:]), self.noise_beta)
+            noise_BSHA = coloured(noise(draws, self.num_samples, mean_BHA), self.noise_beta)
             plans_BSHA = self._candidates(mean_BHA, std_BHA, noise_BSHA, kept_BKHA)
             costs_BS = cost_of(cost, plans_BSHA)
             elites_BKHA, costs_BK = take_best(plans_BSHA, costs_BS, self.num_elites)

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.controllers.file import InverseModel
 from goalward.controllers.pairwise import PairwiseIDM
 from goalward.planning.attempt import Attempt
+from goalward.planning.base import MOST_HORIZON, MOST_SAMPLES
 from goalward.planning.committed import GoalPlanner
 from goalward.planning.raw_actions import RawActions
 from goalward.types import Array
@@ -39,6 +40,8 @@ class InterpolationConfig:
         require_types(self)
         require_at_least(self, 1, "horizon", "commit", "candidates")
         require_at_least(self, 0, "refinements", "spread", "seed")
+        require_at_most(self, MOST_HORIZON, "horizon", "refinements")
+        require_at_most(self, MOST_SAMPLES, "candidates")
         if self.commit > self.horizon:
             raise ValueError(f"commit must be at most horizon = {self.horizon}, got {self.commit}")
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.controllers.environments import Observation
 from goalward.controllers.file import InverseModel
 from goalward.planning.attempt import RememberingAttempt, goal_seed
-from goalward.planning.base import SeededDraws, Solver
+from goalward.planning.base import MOST_HORIZON, SeededDraws, Solver
 from goalward.planning.committed import CommittedController
 from goalward.planning.cost import MAX_ROLLOUTS, LatentCost
 from goalward.planning.raw_actions import RawActions
@@ -40,6 +40,7 @@ class MPCConfig:
         require_types(self)
         require_at_least(self, 1, "horizon", "receding_horizon", "history")
         require_at_least(self, 0, "seed")
+        require_at_most(self, MOST_HORIZON, "horizon")
         if self.receding_horizon > self.horizon:
             raise ValueError(
                 f"receding_horizon must be at most horizon = {self.horizon}, "

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from goalward.arrays import as_array
+from goalward.checks import described
 from goalward.types import Array
 from goalward.world.checkpoint import World
 
@@ -30,13 +32,8 @@ class RawActions:
             )
         self._scale, size = world.actions, world.model.config.action_dim
         self._block_dim = world.model.config.block_dim
-        self._low_R, self._high_R = (np.asarray(edge, np.float32) for edge in (low, high))
-        for name, edge in (("action_low", self._low_R), ("action_high", self._high_R)):
-            if edge.shape != (size,):
-                raise ValueError(
-                    f"{name} must have {size} numbers, as the world model's actions do, got shape "
-                    f"{edge.shape}"
-                )
+        self._low_R = _edge(low, "action_low", size)
+        self._high_R = _edge(high, "action_high", size)
         if not (self._low_R <= self._high_R).all():
             raise ValueError(
                 f"action_low must be at most action_high, got {self._low_R} and {self._high_R}"
@@ -56,3 +53,13 @@ class RawActions:
         low_R, high_R = (torch.from_numpy(e).to(actions_BLR) for e in (self._low_R, self._high_R))
         z_BLR = self._scale.normalise(actions_BLR.clamp(low_R, high_R))
         return z_BLR.reshape(len(z_BLR), -1, self._block_dim)
+
+
+def _edge(values: npt.ArrayLike, name: str, size: int) -> Array:
+    edge_R = as_array(values, name)
+    if edge_R.dtype.kind not in "iuf" or edge_R.shape != (size,):
+        raise ValueError(
+            f"{name} must have {size} numbers, as the world model's actions do, got "
+            f"{described(edge_R)}"
+        )
+    return edge_R.astype(np.float32)

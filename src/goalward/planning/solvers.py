@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from goalward.checks import shown
 from goalward.planning.cem import CEM
 from goalward.planning.gradient import Gradient
 from goalward.planning.icem import ICEM
@@ -27,6 +28,6 @@ def make_solver(name: SolverName) -> AnySolver:
     Raises:
         ValueError: there is no such solver.
     """
-    if name not in _TYPES:
-        raise ValueError(f"solver {name!r} is not one of {', '.join(SOLVERS)}")
+    if not isinstance(name, str) or name not in _TYPES:
+        raise ValueError(f"solver {shown(name)} is not one of {', '.join(SOLVERS)}")
     return _TYPES[name]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from goalward.checks import shown
 from goalward.tasks.cube import CUBE
 from goalward.tasks.push_t import PUSH_T
 from goalward.tasks.reacher import REACHER
@@ -19,8 +20,10 @@ def get_task(name: str) -> Task:
     Raises:
         ValueError: there is none; the message offers the nearest name.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"unknown task {shown(name)}; tasks are: {', '.join(TASKS)}")
     if name in TASKS:
         return TASKS[name]
     near = difflib.get_close_matches(name, TASKS, n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"unknown task {name!r}; {hint}tasks are: {', '.join(TASKS)}")
+    raise ValueError(f"unknown task {shown(name)}; {hint}tasks are: {', '.join(TASKS)}")

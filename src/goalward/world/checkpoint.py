@@ -18,6 +18,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from goalward import defaults
+from goalward.checks import given_path, shown
 from goalward.config import (
     differences,
     read_config,
@@ -30,7 +31,7 @@ from goalward.files import appearing
 from goalward.world.fetch import is_repo_id
 from goalward.world.lewm import LeWM, LeWMConfig
 from goalward.world.public_layout import NEVER_UNPICKLED, PICKLES, is_public, load_public
-from goalward.world.tensors import fill, require_finite, tensors_id
+from goalward.world.tensors import Allowance, fill, require_finite, tensors_id
 
 MODEL = "model.json"
 
@@ -49,7 +50,7 @@ class ActionScale:
         if len(self.mean) != len(self.std) or not self.mean:
             raise ValueError(f"mean and std must be as long, got {len(self.mean)}, {len(self.std)}")
         if min(self.std) <= 0:
-            raise ValueError(f"std must be above 0, got {self.std}")
+            raise ValueError(f"std must be above 0, got {shown(self.std)}")
 
     def normalise(self, actions: Tensor) -> Tensor:
         """Raw actions (..., A) to z-scores."""
@@ -131,7 +132,7 @@ def load_world(
     Raises:
         ValueError: one line about what is wrong and what to do.
     """
-    folder = Path(path)
+    folder = given_path(path)
     _require_folder(folder, os.fspath(path))
     if (folder / MODEL).is_file():
         card = read_config(_Card, folder / MODEL)
@@ -210,7 +211,8 @@ def _read_model(path: Path, card: _Card) -> LeWM:
         there = ", ".join(sorted(found.stem for found in path.parent.glob("*.safetensors")))
         raise ValueError(f"{path}: no such weights; the folder has {there or 'none'}")
     tensors, _ = read_tensors(path)
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
+    # Initial weights are drawn, and overwritten.
+    with torch.random.fork_rng(devices=[]), Allowance(tensors.values(), path):
         model = LeWM(card.model)
     fill(model.state_dict(), tensors, path)
     return model

@@ -7,9 +7,15 @@ from typing import Literal
 
 from torch import nn
 
-from goalward.config import require_at_least, require_types
+from goalward.checks import shown
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.world.conv import ConvEncoder
 from goalward.world.vit import ViT
+
+# More can only be a mistake, and would ask for more memory than there is.
+MOST_PIXELS = 4096  # a side
+MOST_WIDTH = 2**16  # numbers of a layer
+MOST_DEPTH = 1000  # layers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +32,9 @@ class ViTConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "image_size", "patch_size", "dim", "depth", "heads")
+        require_at_most(self, MOST_PIXELS, "image_size")
+        require_at_most(self, MOST_WIDTH, "dim")
+        require_at_most(self, MOST_DEPTH, "depth")
         if self.image_size % self.patch_size or self.dim % self.heads:
             raise ValueError(
                 f"image_size {self.image_size} must be a multiple of patch_size {self.patch_size}, "
@@ -61,11 +70,14 @@ class ConvConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "image_size", "patch_size", "keypoints")
-        if not self.channels or min(self.channels) < 1:
-            raise ValueError(f"channels must be numbers of at least 1, got {self.channels}")
+        require_at_most(self, MOST_PIXELS, "image_size")
+        require_at_most(self, MOST_WIDTH, "keypoints")
+        if not self.channels or not all(1 <= width <= MOST_WIDTH for width in self.channels):
+            raise ValueError(f"channels must be in 1 .. {MOST_WIDTH}, got {shown(self.channels)}")
         if self.image_size % self._shrink:
             raise ValueError(
-                f"image_size must be a multiple of {self._shrink}, got {self.image_size}"
+                f"image_size must be a multiple of {self._shrink} (patch_size {self.patch_size}, "
+                f"doubled for each of the later channels), got {self.image_size}"
             )
 
     @property

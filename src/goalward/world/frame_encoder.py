@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from goalward.data.pixels import normalise
+from goalward.data.pixels import normalise, require_frames
 from goalward.world.folding import folded
 from goalward.world.lewm import LeWM
 
@@ -35,6 +35,7 @@ class FrameEncoder:
         Raises:
             ValueError: The frames have another type or shape.
         """
+        require_frames(frames_NHWC)  # before they are shared out
         with torch.inference_mode():
             if len(self._encoders) == 1:
                 return self._encode(*self._encoders[0], frames_NHWC)

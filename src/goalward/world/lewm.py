@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from goalward import defaults
-from goalward.config import require_at_least, require_types
-from goalward.world.encoders import ConvConfig, ViTConfig
+from goalward.config import require_at_least, require_at_most, require_types
+from goalward.world.encoders import MOST_DEPTH, MOST_WIDTH, ConvConfig, ViTConfig
 from goalward.world.layers import ActionEncoder, Predictor, Projector
+from goalward.world.tensors import require_tensor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,8 @@ class PredictorConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "depth", "heads", "dim_head", "mlp_dim")
+        require_at_most(self, MOST_DEPTH, "depth")
+        require_at_most(self, MOST_WIDTH, "heads", "dim_head", "mlp_dim")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
@@ -50,6 +53,7 @@ class LeWMConfig:
         require_types(self)
         names = ("action_dim", "frameskip", "history", "latent_dim", "projector_dim")
         require_at_least(self, 1, *names)
+        require_at_most(self, MOST_WIDTH, *names, "block_dim")
 
     @property
     def block_dim(self) -> int:
@@ -79,11 +83,27 @@ class LeWM(nn.Module):
         self.pred_proj = Projector(dim, config.projector_dim, dim)
 
     def encode(self, pixels_NCHW: Tensor) -> Tensor:
-        """Normalised frames (N, 3, H, W) to latents (N, D); see `data.pixels`."""
+        """Normalised frames (N, 3, H, W) to latents (N, D); see `data.pixels`.
+
+        Raises:
+            ValueError: the frames have another type or shape.
+        """
+        side = self.config.encoder.image_size
+        require_tensor(pixels_NCHW, "pixels", "N", 3, side, side, dtype=self._dtype)
         return self.projector(self.encoder(pixels_NCHW))
 
     def predict(self, z_BTD: Tensor, actions_BTA: Tensor) -> Tensor:
-        """The latents after each of T <= history steps, each from the steps up to it: (B, T, D)."""
+        """The latents after each of T <= history steps, each from the steps up to it: (B, T, D).
+
+        Raises:
+            ValueError: shapes or types do not fit, or there are more steps than history.
+        """
+        self._require_steps(z_BTD, actions_BTA)
+        if not 1 <= z_BTD.shape[1] == actions_BTA.shape[1] <= self.config.history:
+            raise ValueError(
+                f"latents and actions must be of as many steps, 1 .. {self.config.history}, got "
+                f"{z_BTD.shape[1]} and {actions_BTA.shape[1]}"
+            )
         next_BTD = self.predictor(z_BTD, self.action_encoder(actions_BTA))
         return self.pred_proj(next_BTD.flatten(0, 1)).view_as(next_BTD)
 
@@ -92,7 +112,11 @@ class LeWM(nn.Module):
 
         The first H - 1 actions lie between the given latents; the T - H + 1 others are tried out:
         the result is (B, T - H + 1, D).
+
+        Raises:
+            ValueError: shapes or types do not fit, or there are too few actions.
         """
+        self._require_steps(z_BHD, actions_BTA)
         given, steps = z_BHD.shape[1], actions_BTA.shape[1]
         if not 1 <= given <= steps:
             raise ValueError(f"{given} latents need at least as many actions, got {steps}")
@@ -105,6 +129,16 @@ class LeWM(nn.Module):
             last_BD = self.predictor(seen_BTD, conditions_BTD[:, first:t])[:, -1]
             latents.append(self.pred_proj(last_BD))
         return torch.stack(latents[given:], dim=1)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.predictor.pos_embedding.dtype
+
+    def _require_steps(self, z_BTD: Tensor, actions_BTA: Tensor) -> None:
+        """Refuse latents and action blocks of other sizes than the model's."""
+        config = self.config
+        require_tensor(z_BTD, "latents", "B", "T", config.latent_dim, dtype=self._dtype)
+        require_tensor(actions_BTA, "actions", len(z_BTD), "T", config.block_dim, dtype=self._dtype)
 
 
 def num_parameters(module: nn.Module) -> int:

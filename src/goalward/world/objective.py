@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
+from goalward.world.encoders import MOST_PIXELS, MOST_WIDTH
 from goalward.world.lewm import LeWM
 from goalward.world.sigreg import KNOTS, sigreg
 from goalward.world.vicreg import vicreg
@@ -41,6 +42,8 @@ class ObjectiveConfig:
         require_at_least(self, 0, "regulariser_weight", "inverse_weight", "thumbnail_weight")
         require_at_least(self, 1, "projections", "thumbnail_size", "auxiliary_dim")
         require_at_least(self, 2, "knots")
+        require_at_most(self, MOST_WIDTH, "projections", "knots", "auxiliary_dim")
+        require_at_most(self, MOST_PIXELS, "thumbnail_size")
 
 
 @dataclass(frozen=True)

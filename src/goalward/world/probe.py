@@ -20,11 +20,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from goalward.config import require_at_least, require_types
+from goalward.config import require_at_least, require_at_most, require_types
 from goalward.data.episodes import Episodes, Index
 from goalward.tasks.angles import wrap_angle
 from goalward.tasks.spec import Measure
 from goalward.types import Array
+from goalward.world.encoders import MOST_WIDTH
 
 RIDGE = 1e-6  # of a standardised latent's variance: keeps collapsed latents solvable, no more
 
@@ -65,6 +66,7 @@ class MLPProbeConfig:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "hidden", "steps", "batch")
+        require_at_most(self, MOST_WIDTH, "hidden", "batch")
         if self.learning_rate <= 0 or self.weight_decay < 0:
             raise ValueError(
                 f"learning_rate must be above 0 and weight_decay at least 0, "

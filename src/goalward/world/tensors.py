@@ -3,12 +3,57 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
+from goalward.checks import described
 from goalward.config import canonical
+
+SPARE = 2**24  # numbers that a model may have beside those of its file
+
+
+def require_tensor(
+    value: object, name: str, *shape: int | str, dtype: torch.dtype = torch.float32
+) -> None:
+    """Refuses what is no tensor of this type and shape; a letter stands for any size."""
+    if (
+        not isinstance(value, Tensor)
+        or value.dtype != dtype
+        or value.ndim != len(shape)
+        or any(w != s for w, s in zip(shape, value.shape, strict=True) if isinstance(w, int))
+    ):
+        kind, sizes = str(dtype).removeprefix("torch."), ", ".join(map(str, shape))
+        raise ValueError(f"{name} must be {kind} of shape ({sizes}), got {described(value)}")
+
+
+class Allowance(TorchFunctionMode):
+    """While a model is made for the tensors of a file: refuses sizes that are not theirs.
+
+    A damaged size would otherwise ask for any amount of memory before `fill` could refuse it.
+    """
+
+    def __init__(self, found: Iterable[Tensor], where: object) -> None:
+        super().__init__()
+        self._left = SPARE + sum(tensor.numel() for tensor in found)
+        self._where = where
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Called in place of every torch function."""
+        if func in (torch.empty, torch.zeros, torch.ones, torch.randn) and args:
+            self._left -= math.prod(args if isinstance(args[0], int) else args[0])
+            if self._left < 0:
+                raise ValueError(
+                    f"{self._where}: its configuration asks for larger tensors than it has; "
+                    "restore it or train anew"
+                )
+        return func(*args, **(kwargs or {}))
 
 
 def fill(targets: Mapping[str, Tensor], found: Mapping[str, object], where: object) -> None:

@@ -27,7 +27,8 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
-        for name in ("steps", "lr", "clip"):
+        require_at_least(self, 1, "steps")
+        for name in ("lr", "clip"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.batch < 2:

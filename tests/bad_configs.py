@@ -1,0 +1,128 @@
+"""Where the numbers of each configuration end."""
+
+from __future__ import annotations
+
+from bad_call_kit import CARD, NETWORK, ROW
+from bad_values import SMALL, TINY, Fields
+from goalward.config import to_json
+from goalward.controllers.file import IDMCard
+from goalward.controllers.gc_idm import GCIDMConfig
+from goalward.controllers.horizon import HorizonConfig
+from goalward.controllers.pairwise import PairwiseConfig
+from goalward.controllers.time_to_go import TimeToGoConfig
+from goalward.controllers.train_config import ControllerConfig, IDMSchedule, NoiseConfig
+from goalward.data.collect import CollectConfig
+from goalward.data.splits import SplitConfig
+from goalward.embed import EmbedConfig
+from goalward.evaluate.floors import FloorsConfig
+from goalward.evaluate.frozen_pairs import PairsConfig
+from goalward.evaluate.rows import EpisodeRow
+from goalward.planning.cem import CEM
+from goalward.planning.gradient import Gradient
+from goalward.planning.hybrid import HybridConfig
+from goalward.planning.icem import ICEM
+from goalward.planning.interpolation import InterpolationConfig
+from goalward.planning.mpc import MPCConfig
+from goalward.planning.mppi import MPPI
+from goalward.tasks.spec import SceneConfig
+from goalward.world.checkpoint import ActionScale
+from goalward.world.encoders import ConvConfig, ViTConfig
+from goalward.world.lewm import LeWMConfig, PredictorConfig
+from goalward.world.objective import ObjectiveConfig
+from goalward.world.probe import MLPProbeConfig
+from goalward.world.train_config import ScheduleConfig, WorldConfig
+
+WIDTH, DEPTH, PIXELS = (0, 2**16 + 1), (0, 1001), (0, 4097)
+SAMPLES, ITERS, STEPS = (0, 2**20 + 1), (0, 10**6 + 1), (0, 10**4 + 1)
+SHARE, WEIGHT, ABOVE_ZERO = (SMALL, 1.0), (SMALL, None), (0.0, None)
+NET = {"latent_dim": 4, "action_dim": 2}
+NETS = dict.fromkeys(("latent_dim", "action_dim", "hidden_dim", "max_horizon", "frameskip"), WIDTH)
+
+
+CONFIGS: dict[type, Fields] = {
+    CEM: Fields(
+        edges={"num_samples": (29, SAMPLES[1]), "num_iters": ITERS}
+        | {"num_elites": (1, 301), "init_std": ABOVE_ZERO}
+    ),
+    ICEM: Fields(
+        edges={"num_samples": (29, SAMPLES[1]), "num_iters": ITERS, "num_elites": (1, 301)}
+        | {"init_std": ABOVE_ZERO, "noise_beta": WEIGHT, "momentum": SHARE}
+        | {"num_kept": (-1, 31), "clip": ABOVE_ZERO}
+    ),
+    MPPI: Fields(
+        edges={"num_samples": (29, SAMPLES[1]), "num_iters": ITERS, "num_elites": (0, 301)}
+        | {"init_std": ABOVE_ZERO, "temperature": ABOVE_ZERO}
+    ),
+    Gradient: Fields(
+        edges={"num_samples": SAMPLES, "num_iters": ITERS}
+        | {"init_std": ABOVE_ZERO, "lr": ABOVE_ZERO}
+    ),
+    MPCConfig: Fields(edges={"horizon": (4, STEPS[1]), "receding_horizon": (0, 6)}),
+    HybridConfig: Fields(edges={"horizon": STEPS}),
+    InterpolationConfig: Fields(
+        edges={"horizon": (24, STEPS[1]), "commit": (0, 26), "refinements": (-1, STEPS[1])}
+        | {"candidates": SAMPLES, "spread": WEIGHT}
+    ),
+    HorizonConfig: Fields(edges={"level": (0.0, 1.0)}),
+    GCIDMConfig: Fields(
+        NET, {**NETS, "num_layers": DEPTH, "dropout": SHARE, "horizon_dim": (1, WIDTH[1])}
+    ),
+    PairwiseConfig: Fields(NET, {**NETS, "num_layers": DEPTH, "dropout": SHARE}),
+    TimeToGoConfig: Fields(edges={"hidden_dim": WIDTH, "num_layers": DEPTH, "dropout": SHARE}),
+    IDMSchedule: Fields(
+        {"steps": 5},
+        {"batch": (0, 2**26 + 1), "validation_examples": (0, 2**26 + 1), "lr": ABOVE_ZERO}
+        | {"final_lr": (SMALL, 1 + TINY), "weight_decay": WEIGHT, "clip": ABOVE_ZERO},
+    ),
+    NoiseConfig: Fields(edges={"sigma": WEIGHT}),
+    ControllerConfig: Fields(
+        {"network": NETWORK, "schedule": IDMSchedule(steps=5)}, {"data_fraction": (0.0, 1 + TINY)}
+    ),
+    IDMCard: Fields(CARD),
+    PredictorConfig: Fields(
+        edges=dict.fromkeys(("heads", "dim_head", "mlp_dim"), WIDTH)
+        | {"depth": DEPTH, "dropout": SHARE}
+    ),
+    LeWMConfig: Fields(
+        {"action_dim": 2},
+        dict.fromkeys(("action_dim", "frameskip", "history", "latent_dim", "projector_dim"), WIDTH),
+    ),
+    ViTConfig: Fields(
+        edges={"image_size": PIXELS, "patch_size": (0, 225), "dim": WIDTH}
+        | {"depth": DEPTH, "heads": (0, 193)}
+    ),
+    ConvConfig: Fields(edges={"image_size": PIXELS, "patch_size": (0, 65), "keypoints": WIDTH}),
+    ObjectiveConfig: Fields(
+        edges=dict.fromkeys(("regulariser_weight", "inverse_weight", "thumbnail_weight"), WEIGHT)
+        | {"projections": WIDTH, "knots": (1, WIDTH[1]), "auxiliary_dim": WIDTH}
+        | {"thumbnail_size": PIXELS}
+    ),
+    ScheduleConfig: Fields(
+        {"steps": 5},
+        {"batch": (1, 2**63), "lr": ABOVE_ZERO, "weight_decay": WEIGHT}
+        | {"warmup": SHARE, "clip": ABOVE_ZERO},
+    ),
+    WorldConfig: Fields(
+        {"model": CARD["world"], "schedule": ScheduleConfig(steps=5)}, {"min_latent_std": WEIGHT}
+    ),
+    MLPProbeConfig: Fields(
+        edges={"hidden": WIDTH, "batch": WIDTH}
+        | {"learning_rate": ABOVE_ZERO, "weight_decay": WEIGHT}
+    ),
+    ActionScale: Fields({"mean": (0.0,), "std": (1.0,)}),
+    SplitConfig: Fields(edges={"held_out_every": (1, 2**63)}),
+    SceneConfig: Fields(edges={"image_size": (15, 513)}),
+    CollectConfig: Fields(
+        to_json(CollectConfig.for_task("two-room", episodes=2)) | {"scene": SceneConfig()},
+        {"episodes": (0, 10**7 + 1), "episode_steps": ITERS},
+        texts=("task", "demonstrator"),
+    ),
+    EmbedConfig: Fields(edges={"batch": SAMPLES}),
+    PairsConfig: Fields({"task": "two-room"}, texts=("task",)),
+    FloorsConfig: Fields(),
+    EpisodeRow: Fields(
+        ROW,
+        {"pair": (-1, 2**63), "budget": (9, 2**63), "steps": (0, 51)}
+        | {"predictor_calls": (-1, 2**63)},
+    ),
+}
