@@ -151,6 +151,7 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     }
     for policy in task.goal_policies:
         subsets[f"{policy} fails"] = subsets[ALL] - floors[policy]
+    revision = git_revision()  # before anything changes
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     for name, rows in found.rows.items():
@@ -167,7 +168,7 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
         "latency": {name: to_json(value) for name, value in found.latency.items()},
         "machine": machine(),
         "torch": torch.__version__,
-        "git_revision": git_revision(),
+        "git_revision": revision,
     }
     write_json(new / "about.json", facts)
     shutil.rmtree(folder, ignore_errors=True)
