@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PARALLEL := -n 2 --dist worksteal
 
-.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-controllers bench-compare docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-controllers bench-compare bench-upper-bound docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -52,6 +52,10 @@ bench-world: $(INSTALLED) gl ## world models of all tasks from nothing (PRESET=c
 
 bench-compare: $(INSTALLED) gl ## all methods on the same pairs (PRESET as above; hours); writes results/compare
 	$(BIN)/python -m benchmarks.compare --preset $(PRESET)
+	$(BIN)/python docs/build.py
+
+bench-upper-bound: $(INSTALLED) gl ## GC-IDM on the true state (PRESET as above); writes results/upper-bound
+	$(BIN)/python -m benchmarks.upper_bound --preset $(PRESET)
 	$(BIN)/python docs/build.py
 
 bench-controllers: $(INSTALLED) gl ## controllers on those world models (PRESET as above); writes results/controllers

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import tyro
 
-from benchmarks.setting import RESULTS, RUNS, bench_pipeline, machine
+from benchmarks.setting import RESULTS, RUNS, bench_pipeline
 from goalward import defaults
 from goalward.artifacts import load_manifest
 from goalward.commands.evaluation_setup import evaluation_runs
@@ -23,6 +23,7 @@ from goalward.config import to_json, write_json
 from goalward.console import progress, show_line
 from goalward.controllers.file import load_inverse_model, model_id
 from goalward.defaults import PresetName, ProtocolName
+from goalward.devices import machine
 from goalward.evaluate.cells import Observer
 from goalward.evaluate.evaluation import Evaluation, Run, evaluate, prepare_pairs
 from goalward.evaluate.floors import REPLAY, solved_pairs

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import tyro
 
-from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline, machine
+from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
 from goalward import defaults
 from goalward.artifacts import load_manifest
 from goalward.config import override, read_config, to_json, write_json
@@ -37,6 +37,7 @@ from goalward.controllers.stage import (
 from goalward.controllers.train_config import ControllerConfig
 from goalward.data.episodes import open_episodes
 from goalward.defaults import PresetName
+from goalward.devices import machine
 from goalward.embed import Latents
 from goalward.evaluate.control import run_attempts
 from goalward.evaluate.metrics import success_rate

@@ -1,12 +1,9 @@
-"""Where the benchmarks of trained models keep what they make, and on which machine they run."""
+"""Where the benchmarks of trained models keep what they make."""
 
 from __future__ import annotations
 
-import platform
 from contextlib import AbstractContextManager
 from pathlib import Path
-
-import torch
 
 from goalward.console import Update, progress
 from goalward.defaults import PresetName
@@ -32,9 +29,3 @@ def bench_pipeline(task: str, preset: PresetName, runs: Path) -> Pipeline:
         workers=usable_cpus(),
         bar=bar,
     )
-
-
-def machine() -> str:
-    """What a figure was measured on."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{platform.machine()}, {usable_cpus()} CPUs, {gpu}"

@@ -29,7 +29,6 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from goalward.console import show_line, show_table
-from goalward.controllers.file import InverseModel
 from goalward.controllers.gc_idm import GCIDM
 from goalward.controllers.goals import Examples
 from goalward.controllers.train import NETWORK, Training, _draw
@@ -129,13 +128,7 @@ def random_latents(episodes: int) -> Latents:
 def make_training(latents: Latents, network: type[GCIDM], folder: Path) -> Training:
     """The real training, with the paper's configuration."""
     config = controller_config("paper", latents)
-    model = InverseModel(
-        card=None,  # type: ignore[arg-type] # neither file nor encoder takes part
-        world=None,  # type: ignore[arg-type]
-        network=network(config.network),  # type: ignore[arg-type]
-        time_to_go=None,
-    )
-    return Training(config, latents, model, folder, device=CPU)
+    return Training(config, latents, network(config.network), folder, device=CPU)  # type: ignore[arg-type]
 
 
 def our_draws(training: Training) -> Work:

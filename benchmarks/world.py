@@ -13,13 +13,14 @@ import numpy as np
 import torch
 import tyro
 
-from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline, machine
+from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
 from goalward.artifacts import load_manifest
 from goalward.config import read_config, read_json, to_json, write_json
 from goalward.console import show_line
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.splits import split_episodes
 from goalward.defaults import PresetName
+from goalward.devices import machine
 from goalward.seeding import generator
 from goalward.tasks import TASKS
 from goalward.tasks.spec import Measure

@@ -1,8 +1,12 @@
-"""Fixtures shared by the tests: small datasets, collected once."""
+"""Fixtures shared by the tests: small datasets and trained models, made once for all processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,16 +22,46 @@ EPISODES = {"two-room": 8, "push-t": 6, "cube": 6, "reacher": 6}
 
 
 @pytest.fixture(scope="session")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A small collection of a task by two workers, made when first asked for."""
-    root = tmp_path_factory.mktemp("datasets")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all of pytest-xdist's processes have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No other process is within this for the same folder."""
+    with folder.with_name(f"{folder.name}.turn").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def dataset(shared_folder: Path) -> Callable[[str], Path]:
+    """A small collection of a task by two workers, made when first asked for; not to be changed."""
 
     def get(task: str) -> Path:
+        folder = shared_folder / f"dataset-{task}"
         config = CollectConfig.for_task(task, episodes=EPISODES[task], seed=5)
-        collect(config, root / task, workers=2)
-        return root / task
+        with alone(folder):
+            collect(config, folder, workers=2)
+        return folder
 
     return get
+
+
+@pytest.fixture
+def smoke_runs(shared_folder: Path, tmp_path: Path) -> Path:
+    """A copy of runs of the preset `smoke` with Two-Room's world model and controller (seed 42)."""
+    from goalward.experiments.cell import Cell
+    from goalward.experiments.lab import Lab
+
+    shared = shared_folder / "smoke-runs"
+    with alone(shared):
+        lab = Lab(preset="smoke", runs=shared, pairs=2, device="cpu")
+        lab.controller(Cell(task="two-room", method="gc-idm"))
+    shutil.copytree(shared, tmp_path / "runs")
+    return tmp_path / "runs"
 
 
 @pytest.fixture(scope="session")

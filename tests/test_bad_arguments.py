@@ -23,7 +23,8 @@ from bad_call_kit import APIS, EXAMPLES, Call, Draw, Kit
 from bad_configs import CONFIGS
 from bad_values import refused
 
-CALLS = 10_000  # at least
+CALLS = 10_000  # at least, with the slow tests
+SHARES = [0.2, pytest.param(1.0, marks=pytest.mark.slow)]  # of the calls
 SPARE_MEMORY, SPARE_SECONDS = 2**31, 300  # a test that wants more is at fault
 
 
@@ -74,16 +75,18 @@ def every_example(examples: int, bad: Callable[[Draw], tuple[Call, str]]) -> Non
     assert calls >= examples
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", APIS)
-def test_a_bad_call_is_refused_by_name(name: str, kit: Kit) -> None:
+def test_a_bad_call_is_refused_by_name(name: str, share: float, kit: Kit) -> None:
     one = APIS[name]
     one.good(kit)
-    every_example(one.examples, lambda draw: (one.bad(draw, kit), one.named))
+    every_example(round(share * one.examples), lambda draw: (one.bad(draw, kit), one.named))
     one.good(kit)  # what was refused has changed nothing
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
-def test_a_config_with_a_bad_field_is_refused_by_name(config: type) -> None:
+def test_a_config_with_a_bad_field_is_refused_by_name(config: type, share: float) -> None:
     fields = CONFIGS[config]
     config(**fields.good)
     one_field = fields.bad(config)
@@ -92,7 +95,7 @@ def test_a_config_with_a_bad_field_is_refused_by_name(config: type) -> None:
         name, value = draw(one_field)
         return lambda: config(**{**fields.good, name: value}), name
 
-    every_example(EXAMPLES, bad)
+    every_example(round(share * EXAMPLES), bad)
 
 
 def test_there_are_ten_thousand_bad_calls() -> None:

@@ -92,3 +92,19 @@ def test_the_embedding_benchmark_reports_and_fails_below_its_bar(
     assert "0.80x" in capsys.readouterr().out
     assert bench.report(1_000, bare=0.79, staged=1.0) == 1
     assert "below" in capsys.readouterr().out
+
+
+def test_the_upper_bound_acts_on_true_states(
+    smoke_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    bench = importlib.import_module("benchmarks.upper_bound")
+    push_t = bench.TASKS["push-t"]
+    state = np.array([[1.0, 2.0, 3.0, 4.0, np.pi / 2]])
+    np.testing.assert_allclose(
+        bench.state_features(push_t, {"state": state}), [[1, 2, 3, 4, 1, 0]], atol=1e-6
+    )
+    few = bench.Arguments(preset="smoke", tasks=("two-room",), pairs=2, runs=smoke_runs)
+    found = bench.measure("two-room", few)
+    for mode in ("time-to-go", "budget"):
+        assert [len(wins) for wins in found["success"][mode]] == [2]

@@ -22,7 +22,7 @@ from controller_helpers import (  # noqa: F401
     tiny_world_fixture,
 )
 from goalward import cli
-from goalward.controllers.file import InverseModel, load_inverse_model
+from goalward.controllers.file import load_inverse_model
 from goalward.controllers.gc_idm import GCIDMConfig
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.judge import ActionError, balanced_error
@@ -164,13 +164,8 @@ def test_two_threads_give_the_same_weights_again(tmp_path: Path) -> None:
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
             torch.manual_seed(0)
-            model = InverseModel(
-                card=None,  # type: ignore[arg-type]
-                world=None,  # type: ignore[arg-type]
-                network=config.network.build(),
-                time_to_go=None,
-            )
-            training = Training(config, latents, model, tmp_path / name, device=CPU)
+            network = config.network.build()
+            training = Training(config, latents, network, tmp_path / name, device=CPU)
             training.run(save_seconds=60.0)
             found.append({k: v.clone() for k, v in training.modules.state_dict().items()})
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +17,15 @@ from goalward.controllers.gc_idm import GCIDMConfig
 from goalward.controllers.pairwise import PairwiseConfig
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.evaluate.rows import EpisodeRow
-from goalward.experiments import catalog
-from goalward.experiments.catalog import EXPERIMENTS, find_experiments
+from goalward.experiments import catalog, pictures
+from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments
 from goalward.experiments.experiment import Claim, Experiment, Point, no_figure
-from goalward.experiments.runner import all_cells
+from goalward.experiments.lab import Lab
+from goalward.experiments.measures import latent_geometry, pairwise_cells
+from goalward.experiments.names import method_name
+from goalward.experiments.tables import all_cells
 from goalward.experiments.verdict import judge_claim
+from goalward.experiments.work import State, Work, run_cells
 from goalward.world.train_config import ScheduleConfig, WorldConfig
 from test_cli import refusal
 from test_evaluation import row
@@ -31,8 +36,9 @@ CELLS = [(e, p, m, c) for e in EXPERIMENTS for t in e.tasks for p, m, c in e.cel
 
 
 def test_the_catalog_has_every_experiment_once() -> None:
-    names = [experiment.id for experiment in EXPERIMENTS]
-    assert len(names) == len(set(names)) >= 18
+    names = [e.id for e in EXPERIMENTS] + [s.id for s in STUDIES]
+    assert len(names) == len(set(names)) >= 23
+    assert [one.id for one in find_experiments(())] == names
     assert find_experiments(["budget", "main"]) == [
         next(e for e in EXPERIMENTS if e.id == name) for name in ("budget", "main")
     ]
@@ -62,10 +68,10 @@ def test_the_papers_figures_stand_beside_the_right_points() -> None:
                 found = [experiment.figure(task, point.label, m) for m in experiment.methods]
                 if (experiment.id, point.label) != ("held-out", "all"):
                     assert any(figure is not None for figure in found), (experiment.id, point)
-    (distance,) = find_experiments(["goal-distance"])
+    distance = next(e for e in EXPERIMENTS if e.id == "goal-distance")
     assert distance.figure("push-t", "10", "gc-idm:mode=budget") == 90.5
     assert distance.figure("push-t", "10", "gc-idm") is None  # which the paper does not have
-    (planning,) = find_experiments(["pairwise-planning"])
+    planning = next(e for e in EXPERIMENTS if e.id == "pairwise-planning")
     assert planning.figure("two-room", "success", planning.methods[-1]) == 48
 
 
@@ -80,6 +86,22 @@ def test_claims_name_methods_and_points_that_are_measured() -> None:
 
 def test_the_frontier_has_the_papers_twelve_settings() -> None:
     assert len(catalog.FRONTIER) == 12
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("gc-idm:mode=budget", "GC-IDM (budget)"),
+        (catalog.FRONTIER[0], "CEM 30 x 2"),
+        ("cem:solver.num_iters=5", "CEM 300 x 5"),
+        ("cem:mpc.horizon=3", "cem:mpc.horizon=3"),
+        ("hybrid:search=null,steps_left.mode=budget,commit=25", "GC-IDM, 25 at a look"),
+        (catalog.PATHS[-1], "line, 3 refinements, 10 candidates"),
+        ("zero", "zero"),
+    ],
+)
+def test_methods_have_short_names(spec: str, name: str) -> None:
+    assert method_name(spec) == name
 
 
 def test_cells_are_shared_between_experiments() -> None:
@@ -114,7 +136,7 @@ def test_a_claim_is_judged_by_its_interval(
 
 
 def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
-    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, tmp_path: Path, smoke_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = Experiment(
         id="added",
@@ -134,7 +156,7 @@ def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
         ),
     )
     monkeypatch.setattr(catalog, "EXPERIMENTS", (*EXPERIMENTS, added))
-    run = ["reproduce", "added", "--preset", "smoke", "--runs", str(tmp_path / "runs")]
+    run = ["reproduce", "added", "--preset", "smoke", "--runs", str(smoke_runs), "--jobs", "1"]
     run += ["--out", str(tmp_path / "tables"), "--device", "cpu", "--workers", "1"]
     assert cli.main([*run, "--json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)
@@ -154,7 +176,71 @@ def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)  # nothing from elsewhere
     assert "| zero | " in (out / "report.md").read_text()
     rows = list(csv.DictReader((out / "report.csv").read_text().splitlines()))
-    assert [(row["method"], row["point"]) for row in rows] == places
+    successes = [row for row in rows if row["quantity"] == "success"]
+    assert [(row["method"], row["point"]) for row in successes] == places
+    assert {row["quantity"] for row in rows} >= {"jerk", "steps", "ms_decision", "ms_plan"}
+
+
+def test_every_study_finds_its_numbers_and_pictures(
+    capsys: Capture, tmp_path: Path, smoke_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = {"preset": (), "untrained": catalog.UNTRAINED}
+    known = {study.id: study for study in STUDIES}
+    known["latent-geometry"] = replace(
+        known["latent-geometry"],
+        measure=latent_geometry(worlds),
+        uses=pairwise_cells(worlds.values()),
+    )
+    monkeypatch.setattr(catalog, "STUDIES", tuple(known.values()))
+    monkeypatch.setattr(pictures, "SHOWN_PAIRS", 1)
+    tables = tmp_path / "tables"
+    run = ["reproduce", *(study.id for study in STUDIES), "--preset", "smoke", "--json"]
+    run += ["--tasks", "two-room", "--runs", str(smoke_runs), "--out", str(tables)]
+    assert cli.main([*run, "--device", "cpu", "--workers", "1", "--jobs", "1"]) == 0
+    found = {table["id"]: table for table in json.loads(capsys.readouterr().out)}
+    assert found.keys() == {study.id for study in STUDIES}
+    noise = [fact for fact in found["oracle-noise"]["facts"] if fact["column"] == "mse"]
+    assert [fact["row"] for fact in noise][::4] == ["0", "0.1", "2"]
+    assert noise[0]["paper"] == 0.005017 and noise[0]["value"] > 0
+    geometry = {(f["row"], f["column"]): f["value"] for f in found["latent-geometry"]["facts"]}
+    assert {row for row, _ in geometry} == {"preset", "untrained"}
+    assert 0 < geometry["preset", "isotropy"] <= 1 <= geometry["preset", "κ (median)"]
+    for name in ("plans", "executions"):
+        drawn = [tables / "smoke" / picture for picture in found[name]["pictures"]]
+        assert drawn and all(path.stat().st_size > 5_000 for path in drawn)
+
+    assert cli.main(["report", str(tables / "smoke"), "--out", str(tmp_path / "report")]) == 0
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "data:image/gif;base64," in page and "inverse R²" in page
+
+
+def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:
+    experiment = next(e for e in EXPERIMENTS if e.id == "budget")
+    cells = [c for _, m, c in experiment.cells("two-room") if m == "gc-idm" and c.budget < 15]
+    lab = Lab(preset="smoke", runs=smoke_runs, pairs=2, device="cpu")
+    told: list[tuple[str, int, int, int]] = []
+
+    def tell(state: State, work: Work) -> None:
+        told.append((work.doing, state.done, state.running, state.waiting))
+
+    both = run_cells(lab, cells, jobs=2, on_state=tell)
+    # Both cells share the episodes, the world model, the pairs and the controller.
+    assert [doing for doing, *_ in told] == [
+        *("collect", "train world", "draw pairs", "train", "run", "run")
+    ]
+    assert told[-1][1:] == (6, 0, 0)
+    for path in smoke_runs.glob("smoke/two-room/pairs-*/rows/*"):
+        path.unlink()
+    one = run_cells(lab, cells)
+    assert {cell: timeless(rows) for cell, rows in one.items()} == {
+        cell: timeless(rows) for cell, rows in both.items()
+    }
+    with pytest.raises(ValueError, match="jobs must be at least 1"):
+        run_cells(lab, cells, jobs=0)
+
+
+def timeless(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
+    return [replace(row, decision_ms=0.0) for row in rows]
 
 
 def test_a_report_without_tables_is_refused(capsys: Capture, tmp_path: Path) -> None:

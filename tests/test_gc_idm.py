@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from controller_helpers import made_latents
-from goalward.controllers.file import InverseModel
 from goalward.controllers.gc_idm import GCIDM, GCIDMConfig, encode_horizon, horizon_frequencies
 from goalward.controllers.pairwise import PairwiseConfig, PairwiseIDM
 from goalward.controllers.train import NETWORK, Training
@@ -147,15 +146,10 @@ def trained(config: ControllerConfig, tmp_path: Path, steps: int) -> Training:
     z, actions, _ = straight_lines()
     latents = made_latents(z, actions, [9] * 200)
     torch.manual_seed(0)
-    model = InverseModel(
-        card=None,  # type: ignore[arg-type]
-        world=None,  # type: ignore[arg-type]
-        network=config.network.build(),
-        time_to_go=None,
-    )
+    network = config.network.build()
     config = replace(config, schedule=IDMSchedule(steps=steps, batch=256, lr=3e-3))
     tmp_path.mkdir(exist_ok=True)
-    training = Training(config, latents, model, tmp_path, device=torch.device("cpu"))
+    training = Training(config, latents, network, tmp_path, device=torch.device("cpu"))
     training.run(save_seconds=60.0)
     return training
 

@@ -88,6 +88,14 @@ def _plain_lines(description: str, total: int, unit: str) -> Update:
     return update
 
 
+def duration(seconds: float) -> str:
+    """Such as '12 s', '7 min' or '1 h 05 min'."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output."""
     _show(title, rows, header)

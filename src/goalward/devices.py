@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 
 import torch
 
 from goalward.checks import shown, whole_number
+from goalward.workers import usable_cpus
 
 KINDS = ("cpu", "cuda", "mps")
 
@@ -49,3 +51,9 @@ def use_threads(number: int | None) -> None:
     if number is None:
         return
     torch.set_num_threads(whole_number(number, "threads", most=2**15))
+
+
+def machine() -> str:
+    """What a figure was measured on."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{platform.machine()}, {usable_cpus()} CPUs, {gpu}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from goalward.console import duration
 from goalward.files import appearing
 from goalward.types import Array
 
@@ -49,12 +50,7 @@ def effort(history: History) -> str:
     """Such as '12,000 steps in 1 h 05 min'."""
     steps = f"{max(row[STEP] for row in history):,.0f} steps"
     seconds = max((row[SECONDS] for row in history if SECONDS in row), default=None)
-    if seconds is None:
-        return steps
-    if seconds < 60:
-        return f"{steps} in {seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{steps} in " + (f"{hours} h {minutes:02d} min" if hours else f"{minutes} min")
+    return steps if seconds is None else f"{steps} in {duration(seconds)}"
 
 
 def smooth(values: Array) -> Array:
@@ -133,6 +129,20 @@ def label_steps(axes: Axes) -> None:
 def add_legend(axes: Axes) -> None:
     """A legend without a frame, where it hides least."""
     axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
+
+
+def add_common_legend(figure: Figure, axes: Axes) -> None:
+    """A legend below all panels, of what one of them shows."""
+    shown, names = axes.get_legend_handles_labels()
+    figure.legend(
+        shown,
+        names,
+        loc="outside lower center",
+        ncols=min(len(names), 4),
+        fontsize=SMALL,
+        frameon=False,
+        labelcolor=INK,
+    )
 
 
 def plot_curve(axes: Axes, curve: Curve, colour: str, label: str) -> None:

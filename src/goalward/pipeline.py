@@ -51,6 +51,7 @@ class Pipeline:
         world_changes: Values in place of the preset's for the world model, such as
             objective.regulariser=vicreg. Such a world model, and what is made from it, has folders
             of its own.
+        curves: Draw the curves of controllers and of changed world models.
     """
 
     task: Task
@@ -61,6 +62,7 @@ class Pipeline:
     workers: int = 1
     bar: Bar = silent_bar
     world_changes: tuple[str, ...] = ()
+    curves: bool = True
 
     def episodes(self) -> Path:
         """Demonstrations."""
@@ -88,7 +90,15 @@ class Pipeline:
         config, episodes = self.world_config(), self.episodes()
         folder, device = self._folder("world"), choose_device(self.device)
         with self.bar("train-world", config.schedule.steps, "frames") as update:
-            train_world(config, episodes, folder, device=device, thorough=False, on_progress=update)
+            train_world(
+                config,
+                episodes,
+                folder,
+                device=device,
+                thorough=False,
+                pictures=self.curves or not self.world_changes,
+                on_progress=update,
+            )
         return folder
 
     def latents(self) -> Latents:
@@ -122,7 +132,14 @@ class Pipeline:
         folder = self._folder(numbered + _suffix(config, changed))
         device = choose_device(self.device)
         with self.bar("train", changed.schedule.steps, "examples") as update:
-            train_controller(changed, latents.folder, folder, device=device, on_progress=update)
+            train_controller(
+                changed,
+                latents.folder,
+                folder,
+                device=device,
+                pictures=self.curves,
+                on_progress=update,
+            )
         return folder
 
     def _folder(self, name: str) -> Path:

@@ -14,13 +14,13 @@ from goalward.commands.base import AsJson, Device, NumThreads, NumWorkers
 from goalward.console import Update
 
 if TYPE_CHECKING:
-    from goalward.experiments.cell import Cell
-    from goalward.experiments.runner import Table
+    from goalward.experiments.tables import Table
+    from goalward.experiments.work import State, Work
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Measure the paper's tables of success anew, beside its own figures; run again to resume."""
+    """Measure the paper's tables and figures anew, beside its own; run again to resume."""
 
     experiments: Annotated[Positional[tuple[str, ...]], arg(metavar="[ID ...]")] = ()
     """Which ones; `--all` for every one, `--list` to see them."""
@@ -42,6 +42,10 @@ class Reproduce:
     """Where tables and figures go, by preset."""
     workers: NumWorkers = None
     """Simulator processes; the result does not depend on their number."""
+    jobs: Annotated[
+        int | None, arg(metavar="INT", help_behavior_hint="(default: the CPUs, 1 with a GPU)")
+    ] = None
+    """Trainings and cells at a time, in processes that share the CPUs evenly."""
     device: Device = "auto"
     threads: NumThreads = None
     """CPU threads."""
@@ -51,16 +55,18 @@ class Reproduce:
     def run(self) -> int:
         """Run what is missing and print the tables."""
         from goalward.config import to_json
-        from goalward.devices import use_threads
+        from goalward.devices import choose_device, use_threads
         from goalward.evaluate.simulators import SimulatorPools
-        from goalward.experiments.catalog import EXPERIMENTS, find_experiments
+        from goalward.experiments.catalog import find_experiments
+        from goalward.experiments.experiment import Experiment
         from goalward.experiments.figures import save_table_figure
         from goalward.experiments.lab import Lab
-        from goalward.experiments.runner import all_cells, run_cells, save_table, tabulate
+        from goalward.experiments.tables import all_cells, save_table, tabulate, used_cells
+        from goalward.experiments.work import run_cells
         from goalward.workers import usable_cpus
 
         if self.list:
-            rows = [(e.id, e.title, e.paper) for e in EXPERIMENTS]
+            rows = [(e.id, e.title, e.paper) for e in find_experiments(())]
             console.show_table("Experiments", ("id", "title", "paper"), rows)
             return 0
         if not self.experiments and not self.all:
@@ -79,15 +85,19 @@ class Reproduce:
                 bar=self._bar,
                 pools=pools,
             )
-            run_cells(lab, all_cells(chosen, self.tasks), self._tell)
-            for experiment in chosen:
-                table = tabulate(lab, experiment, self.tasks)
-                if not table.entries:
+            alone = choose_device(self.device).type != "cpu"
+            jobs = (1 if alone else usable_cpus()) if self.jobs is None else self.jobs
+            cells = all_cells(chosen, self.tasks)
+            used = used_cells(chosen, self.tasks)
+            found = run_cells(lab, cells, prepared=used, jobs=jobs, on_state=self._tell)
+            for one in chosen:
+                table = tabulate(lab, one, folder, rows=found, tasks=self.tasks)
+                if table.is_empty:
                     continue  # it is about other tasks
-                paths = [save_table(folder, table)]
-                if experiment.chart != "none":
-                    paths.append(folder / f"{experiment.id}.svg")
-                    save_table_figure(paths[-1], table, experiment.chart)
+                paths = [save_table(folder, table), *(folder / name for name in table.pictures)]
+                if isinstance(one, Experiment) and one.chart != "none":
+                    paths.append(folder / f"{one.id}.svg")
+                    save_table_figure(paths[-1], table, one.chart)
                 tables.append(table)
                 if not self.as_json:
                     _show(table, paths)
@@ -95,31 +105,48 @@ class Reproduce:
             console.show_json([to_json(table) for table in tables])
         return 0
 
-    def _tell(self, number: int, total: int, cell: Cell) -> None:
-        if not self.as_json:
-            what = " ".join((cell.task, cell.method, *cell.world, *cell.controller))
-            console.show_status(f"cell {number + 1} of {total}: {what}, seed {cell.seed}")
+    def _tell(self, state: State, work: Work) -> None:
+        if self.as_json:
+            return
+        cell, seconds = work.cell, state.seconds_left
+        left = "" if seconds is None else f", about {console.duration(seconds)} left"
+        numbers = f"{state.done} done, {state.running} running, {state.waiting} to come{left}"
+        what = {
+            "collect": (cell.task,),
+            "train world": (cell.task, *cell.world),
+            "draw pairs": (cell.task, cell.protocol, f"{cell.offset} steps apart"),
+            "train": (cell.task, *cell.world, *cell.controller, f"seed {cell.seed}"),
+            "run": (cell.task, cell.method, *cell.world, *cell.controller, f"seed {cell.seed}"),
+        }[work.doing]
+        console.show_status(f"[{numbers}] {work.doing} {' '.join(what)}")
 
     def _bar(self, stage: str, total: int, unit: str) -> AbstractContextManager[Update]:
         return console.progress(stage, total, unit=unit, quiet=self.as_json)
 
 
 def _show(table: Table, paths: list[Path]) -> None:
-    rows = [
-        (
-            entry.task,
-            entry.method,
-            entry.point,
-            str(entry.summary.rate),
-            "-" if entry.paper is None else f"{entry.paper:g}%",
-        )
-        for entry in table.entries
-    ]
+    from goalward.experiments.names import method_name
+
     title = f"{table.title} ({table.pairs} pairs, preset {table.preset})"
-    console.show_table(title, ("task", "method", table.axis or "point", "success", "paper"), rows)
+    if table.entries:
+        rows = [
+            (e.task, method_name(e.method), e.point, str(e.summary.rate), _or_dash(e.paper, "%"))
+            for e in table.entries
+        ]
+        header = ("task", "method", table.axis or "point", "success", "paper")
+        console.show_table(title, header, rows)
+    if table.facts:
+        rows = [
+            (f.task, f.row, f.column, _or_dash(f.value), _or_dash(f.paper)) for f in table.facts
+        ]
+        console.show_table(title, ("task", table.axis, "", "found", "paper"), rows)
     for verdict in table.verdicts:
         console.show_line(
             f"{verdict.verdict}: {verdict.task}: {verdict.claim} ({verdict.difference} points)"
         )
     for path in paths:
         console.show_line(f"written: {path}")
+
+
+def _or_dash(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.4g}{unit}"

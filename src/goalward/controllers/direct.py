@@ -28,30 +28,31 @@ class Decider(nn.Module):
     """From latents to actions: the network, and what it is told of the steps left.
 
     Args:
-        model: A goal-conditioned model, on the device to compute on; its weights are copied.
-        horizon: What the network is told (default: as the file says).
+        network: A goal-conditioned one, on the device to compute on; its weights are copied.
+        time_to_go: The head that goes with it, if there is one.
+        horizon: What the network is told.
 
     Raises:
-        ValueError: the model is pairwise, or lacks the time-to-go head that `horizon` needs.
+        ValueError: the network is pairwise, or the time-to-go head that `horizon` needs is missing.
     """
 
-    def __init__(self, model: InverseModel, horizon: HorizonConfig | None = None) -> None:
+    def __init__(
+        self, network: nn.Module, time_to_go: TimeToGo | None, horizon: HorizonConfig
+    ) -> None:
         super().__init__()
-        self.horizon = model.card.horizon if horizon is None else horizon
-        if not isinstance(model.network, GCIDM):
+        self.horizon = horizon
+        if not isinstance(network, GCIDM):
             raise ValueError(
                 "a pairwise model tells the action between two frames, not the way to a goal; "
                 "train one with --kind gc-idm"
             )
-        if self.horizon.mode == "time-to-go" and model.time_to_go is None:
+        if horizon.mode == "time-to-go" and time_to_go is None:
             raise ValueError(
                 "this controller has no time-to-go head; choose the horizon budget or fixed, or "
                 "train one with it"
             )
-        self.network = model.network.frozen()
-        self.time_to_go: TimeToGo | None = None
-        if self.horizon.mode == "time-to-go":
-            self.time_to_go = copy.deepcopy(model.time_to_go)
+        self.network = network.frozen()
+        self.time_to_go = copy.deepcopy(time_to_go) if horizon.mode == "time-to-go" else None
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
         """Actions (B, A) before clipping.
@@ -87,8 +88,8 @@ class DirectController:
 
     def __init__(self, model: InverseModel, horizon: HorizonConfig | None = None) -> None:
         self.card = model.card
-        self.act_on_latents = Decider(model, horizon)
-        self.horizon = self.act_on_latents.horizon
+        self.horizon = model.card.horizon if horizon is None else horizon
+        self.act_on_latents = Decider(model.network, model.time_to_go, self.horizon)
         self._encode = FrameEncoder(model.world)
         self._device = next(model.network.parameters()).device
         bounds = (model.card.action_low, model.card.action_high)

@@ -73,6 +73,7 @@ def train_controller(
     *,
     device: torch.device = CPU,
     save_seconds: float = defaults.SAVE_SECONDS,
+    pictures: bool = True,
     on_progress: OnProgress | None = None,
 ) -> ControllerReport:
     """Train an inverse dynamics model into the stage folder, or find it complete there.
@@ -83,6 +84,7 @@ def train_controller(
         folder: Where the result goes; an interrupted training there is taken up again.
         device: Where to compute; the latents are put there whole.
         save_seconds: At most so much work, and 50 steps, is lost when the process is killed.
+        pictures: Draw the training's curves.
         on_progress: Called now and then with steps, examples and losses.
 
     Raises:
@@ -105,9 +107,18 @@ def train_controller(
         world = found.world()
         with stage.writing() as partial:
             model = _new_model(config, found, world)
-            training = Training(config, found, model, partial, device=device)
+            training = Training(
+                config,
+                found,
+                model.network,
+                partial,
+                device=device,
+                time_to_go=model.time_to_go,
+            )
             training.run(save_seconds=save_seconds, on_progress=on_progress)
-            _conclude(training, model, partial)
+            report = _conclude(training, model, partial)
+            if pictures:
+                _draw(training, model, report, partial)
     for leftover in (folder / STATE, *folder.glob(BEST.format("*", "*"))):
         leftover.unlink(missing_ok=True)
     return read_config(ControllerReport, folder / REPORT)
@@ -237,13 +248,17 @@ def _new_model(config: ControllerConfig, latents: Latents, world: World) -> Inve
         return new_inverse_model(card, world)
 
 
-def _conclude(training: Training, model: InverseModel, folder: Path) -> None:
-    """Write both controller files, the report and the picture."""
+def _conclude(training: Training, model: InverseModel, folder: Path) -> ControllerReport:
+    """Write both controller files and the report."""
     save_inverse_model(folder / "last.safetensors", model)
     training.restore_best()
     save_inverse_model(folder / "best.safetensors", model)
     report = _report(training, model)
     write_json(folder / REPORT, to_json(report))
+    return report
+
+
+def _draw(training: Training, model: InverseModel, report: ControllerReport, folder: Path) -> None:
     kind = "GC-IDM" if isinstance(model.network, GCIDM) else "Pairwise model"
     title = f"{kind} on {report.task or 'a dataset'}"
     save_curves(folder / CURVES, training.history, report.errors, report.time_to_go, title)

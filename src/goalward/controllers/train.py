@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from goalward.config import read_json, write_json
 from goalward.controllers.backbone import PairBackbone
-from goalward.controllers.file import InverseModel
 from goalward.controllers.goals import Examples, GoalSampler
 from goalward.controllers.judge import (
     ActionError,
@@ -27,6 +26,7 @@ from goalward.controllers.judge import (
     balanced_error,
     time_to_go_quality,
 )
+from goalward.controllers.time_to_go import TimeToGo
 from goalward.controllers.train_config import ControllerConfig
 from goalward.data.episodes import Index
 from goalward.embed import Latents
@@ -52,9 +52,10 @@ class Training:
     Args:
         config: What the result depends on.
         latents: What to train on.
-        model: With initial weights, which are trained in place.
+        network: With initial weights, which are trained in place.
         folder: Where the history and the state to resume from are kept.
         device: Where to compute; the latents are put there whole.
+        time_to_go: The head that learns from the same examples.
 
     Attributes:
         modules: What is trained: the network, and the time-to-go head if there is one.
@@ -66,10 +67,11 @@ class Training:
         self,
         config: ControllerConfig,
         latents: Latents,
-        model: InverseModel,
+        network: nn.Module,
         folder: Path,
         *,
         device: torch.device,
+        time_to_go: TimeToGo | None = None,
     ) -> None:
         self.config, self.latents, self.folder, self.device = config, latents, folder, device
         self._z_ND = torch.from_numpy(latents.z).to(device)
@@ -78,7 +80,7 @@ class Training:
         chosen = training_episodes(latents, config)
         self.num_episodes, self.sampler = len(chosen), self.goal_sampler(chosen)
         self.validation = validation_examples(self.goal_sampler(latents.split.validation), config)
-        parts = {NETWORK: model.network, TIME_TO_GO: model.time_to_go}
+        parts = {NETWORK: network, TIME_TO_GO: time_to_go}
         self.modules = nn.ModuleDict({k: part for k, part in parts.items() if part is not None})
         self.modules.to(device)
         self._standardise()

@@ -1,7 +1,6 @@
-"""The catalog: the paper's tables of success rates, and some of our own, a row each.
+"""The catalog: the paper's tables and figures, and some of our own, a row each.
 
-To add an experiment, add a row. (Not here yet: what is no success rate, such as the pairwise
-model's errors under noise, measures of the latents' geometry, and pictures of latents.)
+To add an experiment, add a row: to `EXPERIMENTS` if its outcome is success, else to `STUDIES`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,27 @@ from goalward.experiments.experiment import (
     PaperFigure,
     Point,
 )
+from goalward.experiments.measures import latent_geometry, oracle_noise, pairwise_cells
 from goalward.experiments.paper import paper_tables
+from goalward.experiments.pictures import (
+    compared_cells,
+    executions,
+    latents_over_training,
+    plans_in_latent_space,
+)
+from goalward.experiments.study import Study
 
 CEM = "cem"
 UNTRAINED = ("schedule.steps=50", "schedule.lr=1e-12")  # BatchNorms settle, weights do not move
 ALONE = ("objective.inverse_weight=0.0", "objective.thumbnail_weight=0.0")  # as the paper's LeWM
+WORLDS = {  # the question which geometry is needed: how else a world model could be trained
+    "preset": (),
+    "SIGReg alone": ALONE,
+    "VICReg alone": (*ALONE, "objective.regulariser=vicreg"),
+    "no regulariser": ("objective.regulariser=none",),
+    "prediction alone": (*ALONE, "objective.regulariser=none"),
+    "untrained": UNTRAINED,
+}
 PATHS = (
     "interpolation:refinements=0",
     "interpolation:refinements=1",
@@ -122,7 +137,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         id="solvers",
         title="The family of solvers",
-        paper="Figure 4 and Table D: GC-IDM is above every solver on every task",
+        paper="Figure 4 and Table 11: GC-IDM is above every solver on every task",
         axis="pairs",
         points=SIZES,
         methods=(GC_IDM, CEM, "icem", "mppi", "gradient"),
@@ -175,12 +190,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         id="frontier",
         title="CEM with less and with more search",
-        paper="Figure 5: no setting is both quicker and better than GC-IDM",
+        paper="Figure 6: no setting is both quicker and better than GC-IDM",
         axis="pairs",
         points=(Point(label=ALL_PAIRS),),
         methods=(GC_IDM, WITH_TIME_TO_GO, *FRONTIER, CEM),
         timed=True,
-        chart="none",
+        chart="frontier",
     ),
     Experiment(
         id="commit",
@@ -298,7 +313,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         id="pairwise-planning",
         title="Straight lines in latent space, decoded by the pairwise model",
-        paper="Table C: refining and choosing help, and stay far below CEM",
+        paper="Table 7: refining and choosing help, and stay far below CEM",
         axis="",
         points=(Point(label="success", changes={"controller": NOISY}),),
         methods=PATHS,
@@ -309,7 +324,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         id="pairwise-noise",
         title="Noise in the pairwise model's training",
-        paper="Table B: 1.5 is best",
+        paper="Table 6: 1.5 is best",
         axis="sigma",
         points=trained("noise.sigma", (0.0, 0.1, 0.2, 0.5, 0.8, 1.0, 1.5, 2.0)),
         methods=PATHS[:1],
@@ -321,12 +336,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         title="Which geometry does the inverse model need?",
         paper="Left open by the paper",
         axis="world model",
-        points=(
-            Point(label="preset"),
-            Point(label="SIGReg alone", changes={"world": ALONE}),
-            Point(label="VICReg", changes={"world": ("objective.regulariser=vicreg",)}),
-            Point(label="no regulariser", changes={"world": ("objective.regulariser=none",)}),
-            Point(label="untrained", changes={"world": UNTRAINED}),
+        points=tuple(
+            Point(label=name, changes={"world": changes}) for name, changes in WORLDS.items()
         ),
         methods=(GC_IDM, WITH_TIME_TO_GO),
         chart="bars",
@@ -334,14 +345,57 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 )
 
 
-def find_experiments(ids: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names, or all of them.
+STUDIES: tuple[Study, ...] = (
+    Study(
+        id="oracle-noise",
+        title="The pairwise model on true pairs of latents, under noise",
+        paper="Table 5: near perfect, down to noise of half the latents' own spread",
+        axis="sigma",
+        tasks=("two-room",),
+        measure=oracle_noise,
+        uses=pairwise_cells(),
+    ),
+    Study(
+        id="latent-geometry",
+        title="The latents' geometry, and how plainly actions show in it",
+        paper="Eq. (17) of Appendix A; which geometry is needed is left open by the paper",
+        axis="world model",
+        measure=latent_geometry(WORLDS),
+        uses=pairwise_cells(WORLDS.values()),
+    ),
+    Study(
+        id="latents",
+        title="One episode's latents while the world model learns",
+        paper="Figure 1: a cloud becomes a path",
+        measure=latents_over_training,
+        uses=compared_cells,
+    ),
+    Study(
+        id="plans",
+        title="CEM's plans and both methods' ways in latent space",
+        paper="Figure 5: GC-IDM goes straight where CEM searches",
+        measure=plans_in_latent_space,
+        uses=compared_cells,
+    ),
+    Study(
+        id="executions",
+        title="Demonstration, GC-IDM and CEM from the same starts to the same goals",
+        paper="Figures 3 and 7 to 10",
+        measure=executions,
+        uses=compared_cells,
+    ),
+)
+
+
+def find_experiments(ids: Sequence[str]) -> list[Experiment | Study]:
+    """The experiments and studies of these names, or all of them.
 
     Raises:
         ValueError: there is no such experiment.
     """
-    known = {experiment.id: experiment for experiment in EXPERIMENTS}
+    every: list[Experiment | Study] = [*EXPERIMENTS, *STUDIES]
+    known = {one.id: one for one in every}
     for name in ids:
         if name not in known:
             raise ValueError(f"experiment {name!r} is not one of {', '.join(known)}")
-    return [known[name] for name in ids] if ids else list(EXPERIMENTS)
+    return [known[name] for name in ids or known]

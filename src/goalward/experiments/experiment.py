@@ -15,7 +15,7 @@ Label = str
 
 # (task, point, method) to the paper's figure, in percent; None where it has none.
 PaperFigure = Callable[[str, Label, MethodName], float | None]
-Chart = Literal["line", "bars", "none"]
+Chart = Literal["line", "bars", "frontier", "none"]
 
 
 def no_figure(task: str, point: Label, method: MethodName) -> float | None:  # noqa: ARG001

@@ -5,16 +5,18 @@ matplotlib is imported inside functions only; see `drawing`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from goalward.drawing import (
     CYCLE,
+    GREEN,
     INK,
+    ORANGE,
     SMALL,
+    add_common_legend,
     add_heading,
-    add_legend,
     label_axes,
     new_figure,
     panels_size,
@@ -23,29 +25,36 @@ from goalward.drawing import (
     style_axes,
 )
 from goalward.experiments.experiment import Chart
-from goalward.experiments.runner import Entry, Table
+from goalward.experiments.names import method_name, search_size
+from goalward.experiments.tables import Entry, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BAR = 0.8  # of the room that a bar has
+Place = tuple[float, float]  # milliseconds, percent
 
 
 def save_table_figure(path: Path, table: Table, chart: Chart) -> None:
-    """Write success over the points, with intervals, and the paper's figures as hollow marks."""
+    """Write success over the points, with intervals, and the paper's figures as hollow marks.
+
+    The chart `frontier` has the time of a decision along x instead.
+    """
     tasks = list(dict.fromkeys(entry.task for entry in table.entries))
     rows, columns = rows_and_columns(len(tasks))
     figure = new_figure(*panels_size(rows, columns))
-    add_heading(figure, table.title, f"preset {table.preset}, {table.pairs} pairs; hollow: paper")
+    about = f"preset {table.preset}, {table.pairs} pairs"
+    marks = "colour: iterations, size: samples" if chart == "frontier" else "hollow: paper"
+    add_heading(figure, table.title, f"{about}; {marks}")
     for number, task in enumerate(tasks):
         axes = figure.add_subplot(rows, columns, number + 1)
         style_axes(axes, task)
         entries = [entry for entry in table.entries if entry.task == task]
-        (_draw_lines if chart == "line" else _draw_bars)(axes, entries)
+        DRAW[chart](axes, entries)
         axes.set_ylim(-4, 108)
-        label_axes(axes, table.axis, "success, %")
-        if number == 0:
-            add_legend(axes)
+        along = "ms a decision, planning spread over its actions" if chart == "frontier" else ""
+        label_axes(axes, along or table.axis, "success, %")
+    add_common_legend(figure, axes)
     save_figure(figure, path)
 
 
@@ -63,7 +72,7 @@ def _draw_lines(axes: Axes, entries: Sequence[Entry]) -> None:
             marker="o",
             markersize=3,
             elinewidth=0.8,
-            label=method,
+            label=method_name(method),
         )
         _draw_paper(axes, x, own, colour)
     axes.set_xticks(range(len(points)), points)
@@ -78,7 +87,7 @@ def _draw_bars(axes: Axes, entries: Sequence[Entry]) -> None:
         colour = CYCLE[k % len(CYCLE)]
         x = [points.index(entry.point) + (k - (len(methods) - 1) / 2) * width for entry in own]
         heights = [100 * entry.summary.rate.mean for entry in own]
-        axes.bar(x, heights, width=0.9 * width, color=colour, label=method)
+        axes.bar(x, heights, width=0.9 * width, color=colour, label=method_name(method))
         axes.errorbar(x, heights, yerr=_error_bars(own), color=INK, linewidth=0, elinewidth=0.8)
         _draw_paper(axes, x, own, INK)
     axes.set_xticks(
@@ -99,6 +108,51 @@ def _draw_paper(axes: Axes, x: Sequence[float], own: Sequence[Entry], colour: st
         )
 
 
+def _draw_frontier(axes: Axes, entries: Sequence[Entry]) -> None:
+    """Success over time: CEM's settings, their envelope, GC-IDM, and where a winner would be."""
+    searches: dict[tuple[int, int], Place] = {}
+    stars: dict[str, Place] = {}
+    for entry in entries:
+        assert entry.latency is not None
+        place = (entry.latency.mean, 100 * entry.summary.rate.mean)
+        if entry.method.startswith("cem"):
+            searches[search_size(entry.method)] = place
+        else:
+            stars[entry.method] = place
+    for colour, (name, place) in zip((ORANGE, GREEN), stars.items(), strict=False):
+        star = {"marker": "*", "markersize": 13, "markeredgecolor": INK, "zorder": 3}
+        axes.plot(*place, linestyle="", color=colour, label=method_name(name), **star)  # type: ignore[arg-type]
+    iterations = sorted({iters for _, iters in searches})
+    fewest = {iters: min(s for s, i in searches if i == iters) for iters in iterations}
+    for (samples, iters), place in searches.items():
+        axes.plot(
+            *place,
+            linestyle="",
+            marker="o",
+            markersize=2 + samples**0.33,
+            color=CYCLE[iterations.index(iters) % len(CYCLE)],
+            alpha=0.8,
+            label=f"CEM, {iters} iterations" if samples == fewest[iters] else None,
+        )
+    _draw_envelope(axes, sorted(searches.values()))
+    quick, good = next(iter(stars.values()))
+    least = min(place[0] for place in (*stars.values(), *searches.values())) / 3
+    axes.fill_between([least, quick], good, 108, color=ORANGE, alpha=0.15, linewidth=0)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.set_xlim(least, 2 * max(place[0] for place in searches.values()))
+
+
+def _draw_envelope(axes: Axes, places: Sequence[Place]) -> None:
+    """A dashed line through the places that no quicker one is as good as."""
+    best: list[Place] = []
+    for place in places:
+        if not best or place[1] > best[-1][1]:
+            best.append(place)
+    axes.plot(*zip(*best, strict=True), color=INK, linewidth=0.8, linestyle="--", zorder=1)
+
+
 def _error_bars(own: Sequence[Entry]) -> list[list[float]]:
     rates = [entry.summary.rate for entry in own]
     return [
@@ -112,3 +166,10 @@ def _by_method(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     for entry in entries:
         found.setdefault(entry.method, []).append(entry)
     return found
+
+
+DRAW: dict[Chart, Callable[[Axes, Sequence[Entry]], None]] = {
+    "line": _draw_lines,
+    "bars": _draw_bars,
+    "frontier": _draw_frontier,
+}

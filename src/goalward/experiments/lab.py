@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from goalward import defaults
 from goalward.config import content_id, to_json
 from goalward.controllers.file import InverseModel, load_inverse_model
+from goalward.data.splits import SplitConfig
 from goalward.defaults import ModelKind, PresetName
 from goalward.devices import choose_device
 from goalward.evaluate.cells import Observer, Setting
 from goalward.evaluate.evaluation import Run, compare_latencies, evaluate, prepare_pairs
-from goalward.evaluate.frozen_pairs import PairsConfig
+from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig
 from goalward.evaluate.methods import Models, make_method
 from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.simulators import SimulatorPools
+from goalward.evaluate.simulators import SimulatorPool, SimulatorPools, simulator_pool
 from goalward.evaluate.timing import Latency
 from goalward.experiments.cell import Cell
 from goalward.pipeline import Bar, Pipeline, silent_bar
@@ -29,7 +31,7 @@ KEPT_MODELS = 4  # in memory
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Bench:
+class Bench:
     """Everything that a cell is run with."""
 
     folder: Path
@@ -69,11 +71,12 @@ class Lab:
             workers=self.workers,
             bar=self.bar,
             world_changes=world,
+            curves=False,
         )
 
     def run(self, cell: Cell) -> list[EpisodeRow]:
         """Every row of a cell; what is missing is trained and run."""
-        bench = self._bench(cell)
+        bench = self.bench(cell)
         with self.bar("evaluate", self.pairs, "episodes") as update:
             found = evaluate(
                 bench.folder,
@@ -90,39 +93,94 @@ class Lab:
 
     def times(self, cells: Sequence[Cell]) -> dict[str, Latency]:
         """Times of the methods of cells that differ in nothing else but the seed."""
-        benches = [self._bench(cell) for cell in cells]
+        benches = [self.bench(cell) for cell in cells]
         first = benches[0]
         return compare_latencies(first.folder, first.setting, [bench.run for bench in benches])
 
-    def _bench(self, cell: Cell) -> _Bench:
+    def controller(self, cell: Cell) -> Path:
+        """The folder of a cell's trained model."""
+        return _controller(self, kind_of(cell), cell.task, cell.world, cell.controller, cell.seed)
+
+    def bench(self, cell: Cell) -> Bench:
         """What a cell is run with; trained if it is missing."""
         pipeline = self.pipeline(cell.task, cell.world)
-        model = self._model(pipeline, cell)
+        model = self.model(cell)
         pairwise = cell.method.startswith(NEEDS_PAIRWISE)
         models = Models(pairwise=model) if pairwise else Models(controller=model)
         method = make_method(cell.method, models, action_dim=pipeline.task.action_dim)
-        wanted = PairsConfig(
+        observer = Observer(world_id=model.card.world_id, encode=FrameEncoder(model.world))
+        setting = Setting(
+            pairs=self.pairs_of(cell),
+            budget=cell.budget,
+            environments=min(defaults.ENVIRONMENTS, self.pairs),
+            observer=observer,
+        )
+        run = Run(method=method, seed=cell.seed)
+        return Bench(folder=self._pairs_folder(cell), setting=setting, run=run)
+
+    def pairs_of(self, cell: Cell) -> FrozenPairs:
+        """The start and goal pairs of a cell."""
+        return prepare_pairs(
+            self._pairs_folder(cell),
+            self.pairs_config(cell),
+            self.pipeline(cell.task).episodes(),
+        )
+
+    def pairs_config(self, cell: Cell) -> PairsConfig:
+        """How a cell's pairs are drawn."""
+        return PairsConfig(
             task=cell.task,
             protocol=cell.protocol,
             count=self.pairs,
             offset=cell.offset,
             episodes=cell.episodes,
-            split=pipeline.world_config().split,
+            split=_split(self, cell.task, cell.world),
         )
-        folder = pipeline.folder / f"pairs-{content_id(to_json(wanted))[:8]}"
-        pairs = prepare_pairs(folder, wanted, pipeline.episodes())
-        observer = Observer(world_id=model.card.world_id, encode=FrameEncoder(model.world))
-        environments = min(defaults.ENVIRONMENTS, self.pairs)
-        setting = Setting(
-            pairs=pairs, budget=cell.budget, environments=environments, observer=observer
-        )
-        return _Bench(folder=folder, setting=setting, run=Run(method=method, seed=cell.seed))
 
-    def _model(self, pipeline: Pipeline, cell: Cell) -> InverseModel:
+    def _pairs_folder(self, cell: Cell) -> Path:
+        name = content_id(to_json(self.pairs_config(cell)))[:8]
+        return self.pipeline(cell.task).folder / f"pairs-{name}"
+
+    @contextmanager
+    def simulators(self, pairs: FrozenPairs, number: int) -> Iterator[SimulatorPool]:
+        """So many simulators of the pairs' task."""
+        config, scene = pairs.card.config, pairs.card.scene
+        if self.pools is not None:
+            yield self.pools.pool(config.task, config.protocol, scene, number)
+        else:
+            with simulator_pool(
+                config.task, config.protocol, scene, number=number, workers=self.workers
+            ) as pool:
+                yield pool
+
+    def model(self, cell: Cell) -> InverseModel:
         """The trained model of a cell; planners take the world model out of it."""
-        kind: ModelKind = "pairwise" if cell.method.startswith(NEEDS_PAIRWISE) else "gc-idm"
-        path = pipeline.controller(kind=kind, seed=cell.seed, changes=cell.controller)
-        return _loaded(path, str(choose_device(self.device)))
+        return _loaded(self.controller(cell), str(choose_device(self.device)))
+
+
+def kind_of(cell: Cell) -> ModelKind:
+    """Which model a cell's method needs."""
+    return "pairwise" if cell.method.startswith(NEEDS_PAIRWISE) else "gc-idm"
+
+
+# Stages check what they find; that is done once a process, not for each of hundreds of cells.
+
+
+@cache
+def _controller(
+    lab: Lab,
+    kind: ModelKind,
+    task: str,
+    world: tuple[str, ...],
+    changes: tuple[str, ...],
+    seed: int,
+) -> Path:
+    return lab.pipeline(task, world).controller(kind=kind, seed=seed, changes=changes)
+
+
+@cache
+def _split(lab: Lab, task: str, world: tuple[str, ...]) -> SplitConfig:
+    return lab.pipeline(task, world).world_config().split
 
 
 @lru_cache(maxsize=KEPT_MODELS)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from goalward.config import read_config
-from goalward.experiments.runner import Entry, Table
+from goalward.experiments.catalog import find_experiments
+from goalward.experiments.names import method_name
+from goalward.experiments.study import Fact
+from goalward.experiments.tables import Entry, Table
+from goalward.experiments.verdict import Verdict
 
+ABOVE, BELOW, AROUND = "↑", "↓", "="
 MARKS = {"holds": "✓ holds", "fails": "✗ fails", "open": "~ open"}
 
 
@@ -28,7 +32,8 @@ class Section:
 
     table: Table
     grids: tuple[Grid, ...]
-    figure: Path | None
+    figure: Path | None  # drawn from the table
+    pictures: tuple[Path, ...]  # that are the outcome itself
     command: str
 
 
@@ -36,8 +41,29 @@ class Section:
 class Report:
     """All of them."""
 
-    sections: tuple[Section, ...]
-    verdicts: dict[str, int]  # how many claims hold, fail or are open
+    sections: tuple[Section, ...]  # in the catalog's order
+
+    @property
+    def claims(self) -> dict[str, dict[str, Verdict]]:
+        """What was judged, by claim and task."""
+        found: dict[str, dict[str, Verdict]] = {}
+        for section in self.sections:
+            for verdict in section.table.verdicts:
+                found.setdefault(verdict.claim, {})[verdict.task] = verdict
+        return found
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """How many claims hold, fail or are open, each task by itself."""
+        found: list[str] = [
+            verdict.verdict for by_task in self.claims.values() for verdict in by_task.values()
+        ]
+        return {name: found.count(name) for name in MARKS}
+
+    @property
+    def tasks(self) -> list[str]:
+        """Every task that a claim was judged on."""
+        return list(dict.fromkeys(task for by_task in self.claims.values() for task in by_task))
 
 
 def read_report(folder: Path) -> Report:
@@ -49,25 +75,33 @@ def read_report(folder: Path) -> Report:
     tables = [read_config(Table, path) for path in sorted(folder.glob("*.json"))]
     if not tables:
         raise ValueError(f"{folder}: no tables there; run `goalward reproduce` first")
+    order = [one.id for one in find_experiments(())]
+    tables.sort(key=lambda table: order.index(table.id) if table.id in order else len(order))
     sections = tuple(_section(table, folder) for table in tables)
-    counts: Counter[str] = Counter(
-        verdict.verdict for table in tables for verdict in table.verdicts
-    )
-    return Report(sections=sections, verdicts={name: counts[name] for name in MARKS})
+    return Report(sections=sections)
 
 
 def _section(table: Table, folder: Path) -> Section:
-    tasks = dict.fromkeys(entry.task for entry in table.entries)
     figure = folder / f"{table.id}.svg"
+    pictures = [folder / name for name in table.pictures]
     return Section(
         table=table,
-        grids=tuple(_grid(table, task) for task in tasks),
+        grids=tuple(
+            (_grid if table.entries else _fact_grid)(table, task) for task in _tasks(table)
+        ),
         figure=figure if figure.exists() else None,
+        pictures=tuple(path for path in pictures if path.exists()),
         command=(
-            f"goalward reproduce {table.id} --preset {table.preset} --pairs {table.pairs} "
-            f"--tasks {' '.join(tasks)}"
+            f"goalward reproduce {table.id} --preset {table.preset} --pairs {table.pairs}"
+            f" --tasks {' '.join(table.tasks)}"
         ),
     )
+
+
+def _tasks(table: Table) -> list[str]:
+    """Those that have numbers."""
+    found = {entry.task for entry in table.entries} | {fact.task for fact in table.facts}
+    return [task for task in table.tasks if task in found]
 
 
 def _grid(table: Table, task: str) -> Grid:
@@ -76,11 +110,34 @@ def _grid(table: Table, task: str) -> Grid:
     methods = list(dict.fromkeys(entry.method for entry in entries))
     places = {(entry.method, entry.point): entry for entry in entries}
     rows = tuple(
-        (method, *(_cell(places.get((method, point))) for point in points), *_rest(entries, method))
+        (
+            method_name(method),
+            *(_cell(places.get((method, point))) for point in points),
+            *_rest(entries, method),
+        )
         for method in methods
     )
     more = ("jerk", "monotone", "ms a decision")
     return Grid(task=task, header=(table.axis or "method", *points, *more), rows=rows)
+
+
+def _fact_grid(table: Table, task: str) -> Grid:
+    facts = [fact for fact in table.facts if fact.task == task]
+    columns = list(dict.fromkeys(fact.column for fact in facts))
+    places = {(fact.row, fact.column): fact for fact in facts}
+    rows = tuple(
+        (row, *(_number(places.get((row, column))) for column in columns))
+        for row in dict.fromkeys(fact.row for fact in facts)
+    )
+    return Grid(task=task, header=(table.axis, *columns), rows=rows)
+
+
+def _number(fact: Fact | None) -> str:
+    """A number, and the paper's in brackets."""
+    if fact is None:
+        return ""
+    text = "∞" if fact.value is None else f"{fact.value:.4g}"
+    return text if fact.paper is None else f"{text} [{fact.paper:.4g}]"
 
 
 def _cell(entry: Entry | None) -> str:
@@ -91,7 +148,16 @@ def _cell(entry: Entry | None) -> str:
     text = f"{100 * rate.mean:.1f}"
     text += "" if spread is None else f" ±{100 * spread:.1f}"
     text += f" ({100 * rate.low:.0f} to {100 * rate.high:.0f})"
-    return text if entry.paper is None else f"{text} [{entry.paper:g}]"
+    return text if entry.paper is None else f"{text} [{entry.paper:g} {_mark(entry)}]"
+
+
+def _mark(entry: Entry) -> str:
+    """Where our interval lies: around the paper's figure, above it or below it."""
+    assert entry.paper is not None
+    rate = entry.summary.rate
+    if 100 * rate.low > entry.paper:
+        return ABOVE
+    return BELOW if 100 * rate.high < entry.paper else AROUND
 
 
 def _rest(entries: Sequence[Entry], method: str) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from goalward.report.content import MARKS, Report
 
 TEMPLATE = "page.html.j2"
+MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".gif": "image/gif"}
 
 
 def html_page(report: Report) -> str:
@@ -23,4 +24,4 @@ def html_page(report: Report) -> str:
 
 def _as_image(path: Path) -> str:
     content = base64.b64encode(path.read_bytes()).decode()
-    return f"data:image/svg+xml;base64,{content}"
+    return f"data:{MIME_TYPES[path.suffix]};base64,{content}"

@@ -6,22 +6,12 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 
+from goalward.experiments.tables import Entry
 from goalward.report.content import MARKS, Report, Section
 
 COLUMNS = (
-    *(
-        "experiment",
-        "preset",
-        "task",
-        "method",
-        "point",
-        "success",
-        "low",
-        "high",
-        "pairs",
-        "seeds",
-    ),
-    *("seed_std", "paper", "jerk", "monotone", "ms_decision", "ms_plan"),
+    *("experiment", "preset", "task", "method", "point", "quantity", "value", "low", "high"),
+    *("pairs", "seeds", "seed_std", "paper"),
 )
 
 
@@ -50,25 +40,44 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def csv_rows(report: Report) -> str:
-    """One row a method, point and task."""
+    """One row a number: experiment, task, method and point, what it is, and how sure it is."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n", restval="")
+    writer.writeheader()
     for section in report.sections:
+        about = {"experiment": section.table.id, "preset": section.table.preset}
         for entry in section.table.entries:
-            summary, time = entry.summary, entry.latency
+            place = {"task": entry.task, "method": entry.method, "point": entry.point}
+            writer.writerows({**about, **place, **number} for number in _numbers(entry))
+        for fact in section.table.facts:
             writer.writerow(
-                (
-                    *(
-                        section.table.id,
-                        section.table.preset,
-                        entry.task,
-                        entry.method,
-                        entry.point,
-                    ),
-                    *(summary.rate.mean, summary.rate.low, summary.rate.high, summary.rate.count),
-                    *(summary.seeds, summary.seed_std, entry.paper, summary.jerk, summary.monotone),
-                    *((None, None) if time is None else (time.mean, time.plan)),
-                )
+                {
+                    **about,
+                    "task": fact.task,
+                    "point": fact.row,
+                    "quantity": fact.column,
+                    "value": fact.value,
+                    "paper": fact.paper,
+                }
             )
     return out.getvalue()
+
+
+def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
+    """The success of an entry first, then what else is known of it."""
+    summary, rate = entry.summary, entry.summary.rate
+    yield {
+        "quantity": "success",
+        "value": rate.mean,
+        "low": rate.low,
+        "high": rate.high,
+        "pairs": rate.count,
+        "seeds": summary.seeds,
+        "seed_std": summary.seed_std,
+        "paper": None if entry.paper is None else entry.paper / 100,
+    }
+    others = {"jerk": summary.jerk, "monotone": summary.monotone, "steps": summary.steps}
+    if entry.latency is not None:
+        others |= {"ms_decision": entry.latency.mean, "ms_plan": entry.latency.plan}
+    for name, value in others.items():
+        yield {"quantity": name, "value": value, "seeds": summary.seeds}

@@ -76,7 +76,8 @@ def export_onnx(model: InverseModel, path: Path, horizon: HorizonConfig | None =
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"exporting needs {name}, which is not installed; {INSTALL}")
-    decider = Decider(model, horizon)
+    told = model.card.horizon if horizon is None else horizon
+    decider = Decider(model.network, model.time_to_go, told)
     card = OnnxCard(
         task=model.card.task,
         model_id=model_id(model),

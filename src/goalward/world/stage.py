@@ -60,6 +60,7 @@ def train_world(
     task: str | None = None,
     save_seconds: float = defaults.SAVE_SECONDS,
     thorough: bool = True,
+    pictures: bool = True,
     on_progress: OnProgress | None = None,
 ) -> WorldReport | None:
     """Train a world model into the stage folder `folder`, or find it complete there.
@@ -73,6 +74,7 @@ def train_world(
         save_seconds: At most so much work, and 20 steps, is lost when the process is killed.
         thorough: Judge the finished model by the network probe, too, which takes a minute or two;
             `judge_world` can do it later.
+        pictures: Draw the training's curves, and an episode's latents over the training.
         on_progress: Called now and then with steps, frames and losses.
 
     Returns:
@@ -101,7 +103,10 @@ def train_world(
                 training = Training(config, episodes, partial, replica=replica, measures=measures)
                 training.run(save_seconds=save_seconds, on_progress=on_progress)
                 if replica.is_first:
-                    _conclude(training, partial, name, thorough=thorough)
+                    report = _report(training, partial, name, thorough=thorough)
+                    write_json(partial / REPORT, to_json(report))
+                    if pictures:
+                        _draw(training, partial, _title(report))
     if not replica.is_first:
         return None
     (folder / STATE).unlink(missing_ok=True)
@@ -155,14 +160,6 @@ def training_split(world: Path) -> SplitConfig:
     return from_json(WorldConfig, load_manifest(world, stage=STAGE).config).split
 
 
-def _conclude(training: Training, folder: Path, task: str | None, *, thorough: bool) -> None:
-    """Judge the finished model and draw the pictures."""
-    report = _report(training, folder, task, thorough=thorough)
-    write_json(folder / REPORT, to_json(report))
-    save_curves(folder / CURVES, training.history, _title(report))
-    _save_latent_picture(training, folder, _title(report))
-
-
 def _report(training: Training, folder: Path, task: str | None, *, thorough: bool) -> WorldReport:
     config = training.config
     best = load_world(folder, weights="best", device=training.replica.device)
@@ -191,7 +188,9 @@ def _report(training: Training, folder: Path, task: str | None, *, thorough: boo
     )
 
 
-def _save_latent_picture(training: Training, folder: Path, title: str) -> None:
+def _draw(training: Training, folder: Path, title: str) -> None:
+    """Curves, and latents of an episode that is long enough."""
+    save_curves(folder / CURVES, training.history, title)
     paths = sorted((folder / SNAPSHOTS).glob("*.npy"))
     frames = training.episodes.rows("pixels", training.picture_rows())
     if len(frames) >= MIN_POINTS:  # else there is nothing to draw

@@ -1,0 +1,69 @@
+"""The geometry of a latent space: how even it is, and how plainly actions show in it.
+
+Shapes: N latents, D latent numbers, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from goalward.evaluate.pairs import Attempt
+from goalward.evaluate.simulators import SimulatorPool
+from goalward.types import Array
+from goalward.world.frame_encoder import FrameEncoder
+
+STEP = 0.5  # of an action's range of [-1, 1]: frames are whole numbers, small steps drown in them
+INVISIBLE = 1e-6  # a singular value below this part of the greatest: an action that does not show
+
+
+def spectrum(z_ND: Array) -> Array:
+    """Variances along the principal axes (D,), greatest first."""
+    covariance_DD = np.cov(z_ND, rowvar=False, dtype=np.float64)
+    return np.clip(np.linalg.eigvalsh(covariance_DD)[::-1], 0, None)
+
+
+def isotropy(variances_D: Array) -> float:
+    """(Sum of variances)² / (D x sum of their squares).
+
+    Between 1 / D, all variance along one axis, and 1, as much along each.
+    """
+    return float(variances_D.sum() ** 2 / (len(variances_D) * (variances_D**2).sum()))
+
+
+def effective_rank(variances_D: Array) -> float:
+    """exp(H) of the shares of the variance (Roy & Vetterli, 2007): between 1 and D."""
+    shares = variances_D / variances_D.sum()
+    shares = shares[shares > 0]
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def action_jacobian(encode: FrameEncoder, pool: SimulatorPool, attempt: Attempt) -> Array:
+    """B = dF / da at an attempt's start and first action, by central differences: (D, A).
+
+    F is one step of the simulator, drawn and encoded: the true B of Eq. (17).
+    """
+    action = np.clip(attempt.recorded[0], STEP - 1, 1 - STEP)
+    frames = []
+    for number in range(len(action)):
+        for sign in (1.0, -1.0):
+            moved = action.copy()
+            moved[number] += sign * STEP
+            pool.begin({0: (attempt.start, attempt.goal)})
+            frames.append(pool.step({0: moved})[0].frame)
+    z = encode(torch.from_numpy(np.stack(frames))).cpu().numpy().reshape(len(action), 2, -1)
+    return ((z[:, 0] - z[:, 1]) / (2 * STEP)).T
+
+
+def conditioning(jacobians: Sequence[Array]) -> float | None:
+    """Median of the condition numbers κ(B); None if half of them have none.
+
+    An action that shows in nothing, such as that of a gripper that is closed already, makes κ
+    infinite.
+    """
+    values = [np.linalg.svd(jacobian, compute_uv=False) for jacobian in jacobians]
+    kappas = [s[0] / s[-1] if s[-1] > INVISIBLE * s[0] else np.inf for s in values]
+    median = float(np.median(kappas))
+    return median if np.isfinite(median) else None

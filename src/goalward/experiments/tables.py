@@ -1,0 +1,185 @@
+"""Tables of experiments, from the rows of their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from goalward.config import to_json, write_json
+from goalward.devices import machine
+from goalward.evaluate.rows import EpisodeRow
+from goalward.evaluate.summary import MethodSummary, summarise_method
+from goalward.evaluate.timing import Latency
+from goalward.experiments.cell import Cell
+from goalward.experiments.experiment import Experiment, Label, MethodName
+from goalward.experiments.lab import Lab
+from goalward.experiments.study import Fact, Study
+from goalward.experiments.verdict import Verdict, judge_claim
+from goalward.experiments.work import CellRows
+from goalward.provenance import git_revision, library_versions
+from goalward.tasks import get_task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One number of a table, with the paper's beside it."""
+
+    task: str
+    method: MethodName
+    point: Label
+    summary: MethodSummary
+    latency: Latency | None
+    paper: float | None  # percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """What an experiment found."""
+
+    id: str
+    title: str
+    paper: str
+    axis: str
+    preset: str
+    pairs: int
+    tasks: tuple[str, ...]
+    entries: tuple[Entry, ...]  # success rates
+    verdicts: tuple[Verdict, ...]
+    facts: tuple[Fact, ...]  # other numbers
+    pictures: tuple[str, ...]  # paths, beside the table's own
+    machine: str
+    git_revision: str | None
+    versions: dict[str, str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.entries or self.facts or self.pictures)
+
+
+def all_cells(experiments: Sequence[Experiment | Study], tasks: Sequence[str] = ()) -> list[Cell]:
+    """Every cell once, the tasks one after the other so that simulators are shared.
+
+    Raises:
+        ValueError: a task is unknown, or none of the experiments has it.
+    """
+    for task in tasks:
+        if not any(get_task(task).name in experiment.tasks for experiment in experiments):
+            raise ValueError(f"none of these experiments is about task {task}")
+    found = [
+        cell
+        for experiment in experiments
+        if isinstance(experiment, Experiment)
+        for task in experiment.tasks
+        if not tasks or task in tasks
+        for _, _, cell in experiment.cells(task)
+    ]
+    return sorted(dict.fromkeys(found), key=lambda cell: (cell.task, cell.protocol))
+
+
+def used_cells(experiments: Sequence[Experiment | Study], tasks: Sequence[str] = ()) -> list[Cell]:
+    """Those whose models are looked at by a study."""
+    return [
+        cell
+        for study in experiments
+        if isinstance(study, Study)
+        for task in study.tasks
+        if not tasks or task in tasks
+        for cell in study.uses(task)
+    ]
+
+
+def tabulate(
+    lab: Lab,
+    one: Experiment | Study,
+    folder: Path,
+    *,
+    rows: CellRows,
+    tasks: Sequence[str] = (),
+) -> Table:
+    """The table of an experiment whose cells were run; it is empty if it has none of the tasks.
+
+    Args:
+        lab: Where it is run.
+        one: The experiment, or a study.
+        folder: Where pictures go.
+        rows: Of its cells.
+        tasks: Only these.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = [task for task in one.tasks if not tasks or task in tasks]
+    entries: list[Entry] = []
+    verdicts: list[Verdict] = []
+    facts: list[Fact] = []
+    pictures: list[Path] = []
+    for task in chosen:
+        if isinstance(one, Study):
+            found = one.measure(lab, task, folder)
+            facts += found.facts
+            pictures += found.pictures
+        else:
+            places, times = _collect(lab, one, task, rows)
+            entries += _entries(one, task, places, times)
+            judged = (judge_claim(claim, task, places) for claim in one.claims)
+            verdicts += [verdict for verdict in judged if verdict is not None]
+    return Table(
+        id=one.id,
+        title=one.title,
+        paper=one.paper,
+        axis=one.axis,
+        preset=lab.preset,
+        pairs=lab.pairs,
+        tasks=tuple(chosen),
+        entries=tuple(entries),
+        verdicts=tuple(verdicts),
+        facts=tuple(facts),
+        pictures=tuple(path.relative_to(folder).as_posix() for path in pictures),
+        machine=machine(),
+        git_revision=git_revision(),
+        versions=library_versions(),
+    )
+
+
+def _entries(
+    experiment: Experiment,
+    task: str,
+    rows: Mapping[tuple[MethodName, Label], Sequence[EpisodeRow]],
+    times: Mapping[MethodName, Latency],
+) -> list[Entry]:
+    return [
+        Entry(
+            task=task,
+            method=method,
+            point=point,
+            summary=summarise_method(found),
+            latency=times.get(method),
+            paper=experiment.figure(task, point, method),
+        )
+        for (method, point), found in rows.items()
+    ]
+
+
+def save_table(folder: Path, table: Table) -> Path:
+    """Write a table as JSON."""
+    path = folder / f"{table.id}.json"
+    write_json(path, to_json(table))
+    return path
+
+
+def _collect(
+    lab: Lab, experiment: Experiment, task: str, known: CellRows
+) -> tuple[dict[tuple[MethodName, Label], list[EpisodeRow]], dict[MethodName, Latency]]:
+    """Rows of all seeds by place in the table, and times by method."""
+    rows: dict[tuple[MethodName, Label], list[EpisodeRow]] = {}
+    timed: dict[MethodName, Cell] = {}
+    for point, method, cell in experiment.cells(task):
+        if point.first is None or point.first <= lab.pairs:
+            found = _first(known[cell], point.first)
+            rows.setdefault((method, point.label), []).extend(found)
+            timed.setdefault(method, cell)
+    return rows, lab.times(list(timed.values())) if experiment.timed else {}
+
+
+def _first(rows: Sequence[EpisodeRow], number: int | None) -> Iterator[EpisodeRow]:
+    return (row for row in rows if number is None or row.pair < number)

@@ -1,0 +1,172 @@
+"""The report's page in a real browser: nothing missing, no error, and it fits a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from goalward import cli
+from goalward.drawing import new_figure, save_figure
+from goalward.evaluate.filmstrip import Strip, save_gif
+from goalward.evaluate.summary import Difference, summarise_method
+from goalward.evaluate.timing import Latency
+from goalward.experiments.figures import save_table_figure
+from goalward.experiments.study import Fact
+from goalward.experiments.tables import Entry, Table, save_table
+from goalward.experiments.verdict import Verdict
+from test_evaluation import row
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-extensions"),
+)
+ROUTER = "cem:solver.num_samples=30,solver.num_iters=2,solver.num_elites=3"
+# In the page: what is broken, and how wide it is; afterwards the DOM is printed.
+PROBE = """
+<script>
+const errors = [];
+addEventListener("error", event => errors.push(String(event.message || event.target.src)), true);
+addEventListener("load", () => {
+  const images = [...document.images];
+  images.forEach(image => { image.loading = "eager"; });
+  const found = document.createElement("pre");
+  found.id = "found";
+  found.textContent = JSON.stringify({
+    images: images.length,
+    broken: images.filter(image => image.complete && !image.naturalWidth).length,
+    errors: errors,
+    width: document.documentElement.scrollWidth,
+    window: document.documentElement.clientWidth,
+    dead: [...document.querySelectorAll("a")].filter(a => !document.querySelector(a.hash)).length,
+  });
+  document.body.append(found);
+});
+</script>
+"""
+
+
+def table(name: str, **changes: object) -> Table:
+    """A table with a little of everything."""
+    times = Latency(
+        environments=1, decisions=5, mean=1.0, p50=1.0, p99=1.0, plan=1.0, memory_mb=None
+    )
+    entries = [
+        Entry(
+            task=task,
+            method=method,
+            point=point,
+            summary=summarise_method([row(method=method, pair=k) for k in range(4)]),
+            latency=times,
+            paper=97.5,
+        )
+        for task in ("two-room", "push-t")
+        for method in ("gc-idm:mode=budget", "gc-idm", "cem", ROUTER)
+        for point in ("first 50", "all pairs")
+    ]
+    verdicts = [
+        Verdict(
+            task=task,
+            claim="GC-IDM succeeds as often as CEM or more often",
+            verdict="holds",
+            difference=Difference(mean=0.1, low=0.0, high=0.2),
+        )
+        for task in ("two-room", "push-t")
+    ]
+    facts: dict[str, object] = {
+        "id": name,
+        "title": f"The title of {name}",
+        "paper": "Table 1: what the paper finds",
+        "axis": "pairs",
+        "preset": "smoke",
+        "pairs": 4,
+        "tasks": ("two-room", "push-t"),
+        "entries": tuple(entries),
+        "verdicts": tuple(verdicts),
+        "facts": (),
+        "pictures": (),
+        "machine": "x86_64, 2 CPUs, no GPU",
+        "git_revision": None,
+        "versions": {"python": "3", "torch": "2"},
+    }
+    return Table(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(name="page", scope="module")
+def page_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with tables, a chart of each kind, numbers, a picture and a moving picture."""
+    tables = tmp_path_factory.mktemp("tables")
+    for name, chart in (("main", "bars"), ("budget", "line"), ("frontier", "frontier")):
+        save_table(tables, table(name))
+        save_table_figure(tables / f"{name}.svg", table(name), chart)  # type: ignore[arg-type]
+    save_figure(new_figure(6, 2), tables / "plans.png")
+    frames = np.zeros((4, 32, 32, 3), dtype=np.uint8)
+    save_gif(tables / "moving.gif", frames[0], [Strip(label="a", frames=frames, success=True)])
+    number = Fact(task="two-room", row="0.1", column="mse", value=None, paper=0.5)
+    study = table("oracle-noise", entries=(), verdicts=(), facts=(number,), axis="sigma")
+    save_table(tables, study)
+    drawn = table("plans", entries=(), verdicts=(), pictures=("plans.png", "moving.gif"))
+    save_table(tables, drawn)
+    out = tables / "report"
+    assert cli.main(["report", str(tables), "--out", str(out)]) == 0
+    return out / "report.html"
+
+
+def opened(page: Path, width: int, tmp_path: Path) -> dict[str, object]:
+    """What the probe finds in a frame so wide: a window itself cannot be as narrow as a phone."""
+    assert CHROMIUM is not None
+    probed, outer = tmp_path / "probed.html", tmp_path / "outer.html"
+    probed.write_text(page.read_text().replace("<head>", f"<head>{PROBE}", 1))
+    inner = "document.querySelector('iframe').contentDocument.querySelector('#found')"
+    outer.write_text(
+        f'<!doctype html><iframe src="probed.html" style="width:{width}px;height:900px;border:0" '
+        f'onload="document.body.append({inner})"></iframe>'
+    )
+    done = subprocess.run(
+        [
+            *(CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}"),
+            *("--allow-file-access-from-files", "--virtual-time-budget=5000", "--dump-dom"),
+            *("--enable-logging=stderr", "--v=0", outer.as_uri()),
+        ],
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    assert b"CONSOLE" not in done.stderr, done.stderr
+    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout.decode())
+    assert found, done.stdout[-500:]
+    facts: dict[str, object] = json.loads(found[1])
+    return facts
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_shows_whole_in_a_browser(page: Path, width: int, tmp_path: Path) -> None:
+    found = opened(page, width, tmp_path)
+    assert found["images"] == 5 and found["broken"] == 0 and found["dead"] == 0
+    assert found["errors"] == []
+    assert found["width"] == found["window"]  # nothing sticks out; tables scroll
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_broken_page_would_be_found_out(page: Path, tmp_path: Path) -> None:
+    text = page.read_text()
+    broken = tmp_path / "broken.html"
+    broken.write_text(re.sub(r"data:image/png;base64,[^\"]{40}", "data:image/png;base64,", text))
+    assert opened(broken, 1280, tmp_path)["broken"] == 1
+    wide = tmp_path / "wide.html"
+    wide.write_text(text.replace("<h1>", '<div style="width:2000px">x</div><h1>'))
+    assert opened(wide, 390, tmp_path)["width"] == 2016  # beside the body's padding
+
+
+def test_the_page_marks_where_the_paper_lies(page: Path) -> None:
+    text = page.read_text()
+    assert "[97.5 =]" in text
+    assert "∞ [0.5]" in text  # a number beyond all bounds
+    assert text.index("The title of main") < text.index("The title of budget")
