@@ -44,7 +44,9 @@ def test_two_workers_write_the_same_bytes_as_one(whole: Path, tmp_path: Path) ->
     assert both.file.read_bytes() == whole.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["push-t", "cube", "reacher"])
+@pytest.mark.parametrize(
+    "name", ["push-t", "cube", pytest.param("reacher", marks=pytest.mark.slow)]
+)
 def test_an_episode_is_the_same_whichever_process_recorded_it(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_more_pairs_than_there_are_is_refused(dataset: Dataset) -> None:
         draw_pairs(episodes, TWO_ROOM, PAPER, 10_000, seed=0)
 
 
+@pytest.mark.slow
 def test_floors_of_push_t_hold_together(dataset: Dataset) -> None:
     task = get_task("push-t")
     config = FloorsConfig(pairs=12, budget=40, held_out=False)

@@ -26,7 +26,12 @@ from goalward.evaluate.frozen_pairs import (
 )
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.simulators import SimulatorPool, simulator_pool
-from goalward.evaluate.summary import pair_subsets, paired_difference, summarise_method
+from goalward.evaluate.summary import (
+    matched_difference,
+    pair_subsets,
+    paired_difference,
+    summarise_method,
+)
 from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
 from goalward.evaluate.trajectory import action_jerk, final_errors, is_monotone
 from goalward.tasks import get_task
@@ -223,6 +228,27 @@ def test_differences_are_paired_and_bootstrapped_over_pairs() -> None:
     assert (same.mean, same.low, same.high) == (0, 0, 0)
     with pytest.raises(ValueError, match="no pair in common"):
         paired_difference(ours, [row(pair=1000)])
+
+
+def test_few_pairs_leave_a_matched_difference_wide() -> None:
+    alike = [row(pair=pair) for pair in range(200)]
+    few, many = matched_difference(alike[:2], alike[:2]), matched_difference(alike, alike)
+    assert (few.mean, few.low, few.high) == pytest.approx((0.0, -0.49, 0.49), abs=1e-3)
+    assert (many.low, many.high) == pytest.approx((-0.0097, 0.0097), abs=1e-4)
+    with pytest.raises(ValueError, match="no pair in common"):
+        matched_difference(alike, [row(pair=1000)])
+
+
+def test_a_matched_differences_interval_holds_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    hits = []
+    for _ in range(400):  # 40 pairs: 80% against 70%, not independent of each other
+        hard = rng.random(40)
+        ours = [row(pair=k, success=bool(hard[k] < 0.8)) for k in range(40)]
+        theirs = [row(pair=k, success=bool(rng.random() < 0.7)) for k in range(40)]
+        found = matched_difference(ours, theirs)
+        hits.append(found.low <= 0.1 <= found.high)
+    assert 0.92 <= np.mean(hits) <= 0.99
 
 
 @dataclass(frozen=True)

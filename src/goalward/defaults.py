@@ -26,7 +26,7 @@ PRESET_EPISODES = {
     "cpu": {"two-room": 600, "push-t": 1_000, "cube": 250, "reacher": 400},
     "smoke": {"two-room": 20, "push-t": 20, "cube": 20, "reacher": 20},  # 2 are held out
 }
-PRESET_PAIRS = {"paper": 200, "cpu-long": 100, "cpu": 100, "smoke": 2}  # of an experiment's cell
+PRESET_PAIRS = {"paper": 200, "cpu-long": 100, "cpu": 100, "smoke": 1}  # of an experiment's cell
 PRESET_IMAGE_SIZE = {"paper": 224, "cpu-long": 64, "cpu": 64, "smoke": 64}
 
 # The inverse dynamics models.

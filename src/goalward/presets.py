@@ -61,7 +61,7 @@ def _smoke(action_dim: int, seed: int) -> WorldConfig:
     )
     return WorldConfig(
         model=model,
-        schedule=ScheduleConfig(steps=60, batch=16, lr=1e-3),
+        schedule=ScheduleConfig(steps=40, batch=16, lr=1e-3),
         objective=ObjectiveConfig(projections=64, inverse_weight=1.0, thumbnail_weight=1.0),
         seed=seed,
     )
@@ -117,7 +117,7 @@ def controller_config(
     )
     if name != "smoke":
         return config
-    schedule = IDMSchedule(steps=60, batch=256, validations=4, validation_examples=2_048)
+    schedule = IDMSchedule(steps=30, batch=256, validations=2, validation_examples=1_024)
     return replace(config, network=replace(network, hidden_dim=32), schedule=schedule)
 
 

@@ -19,6 +19,7 @@ from goalward.drawing import (
     GREEN,
     GRID,
     INK,
+    ORANGE,
     VERMILION,
     add_heading,
     add_legend,
@@ -168,7 +169,7 @@ def _draw(path: Path, scene: _Scene) -> None:
     axes.scatter(x, y, s=3, color=GRID, label="held-out latents", zorder=1)
     for number, plan_HD in enumerate(scene.plans):
         label = f"{len(scene.plans)} of CEM's plans" if number == 0 else None
-        axes.plot(*place(plan_HD).T, color=VERMILION, alpha=0.15, linewidth=0.7, label=label)
+        axes.plot(*place(plan_HD).T, color=ORANGE, alpha=0.2, linewidth=0.7, label=label)
     for colour, (name, way_TD) in zip((GREEN, VERMILION), scene.ways.items(), strict=True):
         label = f"{name}, {len(way_TD) - 1} steps"
         axes.plot(

@@ -19,6 +19,7 @@ from goalward.pipeline import silent_bar
 from goalward.workers import Pool, usable_cpus, worker_pool
 
 Doing = Literal["collect", "train world", "draw pairs", "train", "run"]
+TELLING = 0.1  # share of the work after which the time left is told
 CellRows = Mapping[Cell, Sequence[EpisodeRow]]
 OnState = Callable[["State", "Work"], None]
 
@@ -47,9 +48,11 @@ class State:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of what is done; None before the first."""
+        """At the pace of what is done; None as long as that is too little to tell."""
+        if self.done < TELLING * self.total:
+            return None
         spent = time.monotonic() - self.started
-        return spent / self.done * (self.total - self.done) if self.done else None
+        return spent / self.done * (self.total - self.done)
 
 
 def levels_of_work(cells: Sequence[Cell], prepared: Sequence[Cell] = ()) -> list[list[Work]]:
