@@ -76,7 +76,7 @@ def compare(task: str, protocol: ProtocolName, arguments: Arguments) -> Path:
         count=arguments.pairs,
         split=pipeline.world_config().split,
     )
-    folder = pipeline.folder / f"compare-{protocol}"
+    folder = pipeline.pairs_folder(wanted)
     pairs = prepare_pairs(folder, wanted, pipeline.episodes())
     runs, observer = all_runs(pipeline, controllers, arguments)
     total = len(runs) * len(pairs.attempts)

@@ -142,9 +142,7 @@ def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
         count=arguments.pairs,
         split=pipeline.world_config().split,
     )
-    pairs = prepare_pairs(
-        pipeline.folder / f"compare-{arguments.protocol}", wanted, pipeline.episodes()
-    )
+    pairs = prepare_pairs(pipeline.pairs_folder(wanted), wanted, pipeline.episodes())
     latents, config = state_latents(pipeline), pairs.card.config
     found: dict[str, list[list[bool]]] = {mode: [] for mode in MODES}
     with simulator_pool(

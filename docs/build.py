@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from controllers_page import controllers_page
+from experiments_page import experiments_page
 from PIL import Image, ImageDraw, ImageFont
 from results_page import results_page
 from world_page import world_page
@@ -55,6 +56,7 @@ PAGES = {
     "WORLD.md": world_page,
     "CONTROLLERS.md": controllers_page,
     "RESULTS.md": results_page,
+    "EXPERIMENTS.md": experiments_page,
 }
 
 

@@ -78,6 +78,7 @@ def test_the_training_benchmark_reports_and_fails_below_its_bar(
     assert ("below" in capsys.readouterr().out) == bool(code)
 
 
+@pytest.mark.slow
 def test_the_embedding_benchmark_reports_and_fails_below_its_bar(
     dataset: Callable[[str], Path],
     tmp_path: Path,
@@ -94,6 +95,7 @@ def test_the_embedding_benchmark_reports_and_fails_below_its_bar(
     assert "below" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_upper_bound_acts_on_true_states(
     smoke_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

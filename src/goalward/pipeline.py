@@ -20,6 +20,7 @@ from goalward.data.episodes import open_episodes
 from goalward.defaults import ModelKind, PresetName
 from goalward.devices import choose_device, choose_devices
 from goalward.embed import Latents, embed
+from goalward.evaluate.frozen_pairs import PairsConfig
 from goalward.presets import controller_config, world_config
 from goalward.tasks.spec import SceneConfig, Task
 from goalward.world.stage import train_world
@@ -141,6 +142,10 @@ class Pipeline:
                 on_progress=update,
             )
         return folder
+
+    def pairs_folder(self, config: PairsConfig) -> Path:
+        """Where pairs are, and what was run on them."""
+        return self.folder / f"pairs-{content_id(to_json(config))[:8]}"
 
     def _folder(self, name: str) -> Path:
         """Where a stage is that depends on the world model."""

@@ -33,7 +33,7 @@ class WriteReport:
         report = read_report(self.tables)
         pages = {
             "report.html": html_page(report),
-            "report.md": markdown_page(report),
+            "report.md": markdown_page(report, self.out),
             "report.csv": csv_rows(report),
         }
         self.out.mkdir(parents=True, exist_ok=True)

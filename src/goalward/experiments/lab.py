@@ -9,7 +9,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from goalward import defaults
-from goalward.config import content_id, to_json
 from goalward.controllers.file import InverseModel, load_inverse_model
 from goalward.data.splits import SplitConfig
 from goalward.defaults import ModelKind, PresetName
@@ -138,8 +137,7 @@ class Lab:
         )
 
     def _pairs_folder(self, cell: Cell) -> Path:
-        name = content_id(to_json(self.pairs_config(cell)))[:8]
-        return self.pipeline(cell.task).folder / f"pairs-{name}"
+        return self.pipeline(cell.task).pairs_folder(self.pairs_config(cell))
 
     @contextmanager
     def simulators(self, pairs: FrozenPairs, number: int) -> Iterator[SimulatorPool]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from goalward.experiments.tables import Entry
 from goalward.report.content import MARKS, Report, Section
@@ -15,14 +17,34 @@ COLUMNS = (
 )
 
 
-def markdown_page(report: Report) -> str:
-    """The whole page."""
-    return "\n".join(line for section in report.sections for line in _markdown(section)) + "\n"
+def markdown_page(report: Report, folder: Path) -> str:
+    """The whole page, for a file in this folder; pictures stay where they are."""
+    parts = [*_claims(report)]
+    for section in report.sections:
+        parts += _markdown(section, folder)
+    return "\n".join(parts) + "\n"
 
 
-def _markdown(section: Section) -> Iterator[str]:
+def _claims(report: Report) -> Iterator[str]:
+    """What was judged, a line a claim."""
+    if not report.claims:
+        return
+    yield _line(("claim", *report.tasks))
+    yield f"|{' --- |' * (1 + len(report.tasks))}"
+    for claim, verdicts in report.claims.items():
+        found = (verdicts.get(task) for task in report.tasks)
+        yield _line(
+            (claim, *("" if v is None else f"{MARKS[v.verdict]} {v.difference}" for v in found))
+        )
+    yield ""
+
+
+def _markdown(section: Section, folder: Path) -> Iterator[str]:
     table = section.table
     yield f"## {table.title}\n\n{table.paper}.\n\n    {section.command}\n"
+    for picture in (*filter(None, [section.figure]), *section.pictures):
+        # Not Path.relative_to, which cannot go up.
+        yield f"![{table.title}]({Path(os.path.relpath(picture, folder)).as_posix()})\n"
     for grid in section.grids:
         yield f"### {grid.task}\n"
         yield _line(grid.header)
