@@ -79,6 +79,7 @@ ROW: dict[str, Any] = {
     "steps": 10,
     "jerk": 0.5,
     "monotone": True,
+    "closing": 1.0,
     "latent_distance": 1.0,
     "errors": {"agent": 2.0},
     "predictor_calls": 0,

@@ -33,7 +33,7 @@ from goalward.evaluate.summary import (
     summarise_method,
 )
 from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
-from goalward.evaluate.trajectory import action_jerk, final_errors, is_monotone
+from goalward.evaluate.trajectory import action_jerk, closing_share, final_errors, is_monotone
 from goalward.tasks import get_task
 from goalward.types import Array
 from goalward.world.frame_encoder import FrameEncoder
@@ -68,6 +68,7 @@ def row(**changes: object) -> EpisodeRow:
         steps=10,
         jerk=0.5,
         monotone=True,
+        closing=1.0,
         latent_distance=1.0,
         errors={"agent": 2.0},
         predictor_calls=0,
@@ -183,6 +184,11 @@ def test_jerk_is_the_mean_norm_of_the_second_difference() -> None:
     assert action_jerk(np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])) == 0
     assert action_jerk(np.array([[0.0], [1.0], [0.0], [1.0]])) == 2
     assert action_jerk(np.zeros((2, 2))) is None
+
+
+def test_closing_is_the_share_of_steps_that_come_closer() -> None:
+    assert closing_share(np.array([3.0, 2.0, 2.5, 2.5, 1.0])) == 0.5
+    assert closing_share(np.array([3.0, 2.0])) == 1
 
 
 def test_monotone_means_closer_at_every_step() -> None:

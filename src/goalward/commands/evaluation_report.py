@@ -33,7 +33,7 @@ def show_evaluation(found: Evaluation, folder: Path, pictures: Sequence[Path]) -
     config = found.pairs.card.config
     which = "all episodes" if config.episodes == "all" else f"{config.episodes} episodes"
     title = f"{config.task}, protocol {config.protocol}, {config.count} pairs of {which}"
-    header = ("method", "pairs", "success", "less CEM's", "steps", "jerk", "monotone")
+    header = ("method", "pairs", "success", "less CEM's", "steps", "jerk", "monotone", "closing")
     console.show_table(title, header, [_success_row(summary) for summary in summaries])
     everywhere = [summary for summary in summaries if summary.subset == ALL]
     columns = ("method", "ms a decision", "p50", "p99", "in batches", "ms a plan")
@@ -58,6 +58,7 @@ def _success_row(summary: MethodSummary) -> tuple[str, ...]:
         f"{summary.steps:.1f}",
         _shown(summary.jerk, "{:.3f}"),
         _shown(summary.monotone, "{:.0%}"),
+        _shown(summary.closing, "{:.0%}"),
     )
 
 

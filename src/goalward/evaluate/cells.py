@@ -19,7 +19,13 @@ from goalward.evaluate.frozen_pairs import FrozenPairs
 from goalward.evaluate.pairs import Attempt
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.simulators import SimulatorPool
-from goalward.evaluate.trajectory import action_jerk, final_errors, is_monotone, latent_distances
+from goalward.evaluate.trajectory import (
+    action_jerk,
+    closing_share,
+    final_errors,
+    is_monotone,
+    latent_distances,
+)
 from goalward.tasks import get_task
 from goalward.world.frame_encoder import FrameEncoder
 
@@ -178,8 +184,12 @@ def _latent_facts(
     attempt: Attempt, episode: Episode, observer: Observer | None
 ) -> Mapping[str, object]:
     if observer is None:
-        return {"monotone": None, "latent_distance": None}
+        return {"monotone": None, "closing": None, "latent_distance": None}
     frames = np.concatenate([attempt.goal_frame[None], episode.frames])
     z_ND = observer.encode(torch.from_numpy(frames)).cpu().numpy()
     distances = latent_distances(z_ND[1:], z_ND[0])
-    return {"monotone": is_monotone(distances), "latent_distance": float(distances[-1])}
+    return {
+        "monotone": is_monotone(distances),
+        "closing": closing_share(distances),
+        "latent_distance": float(distances[-1]),
+    }

@@ -32,6 +32,7 @@ class EpisodeRow:
     steps: int
     jerk: float | None  # None for fewer than three actions
     monotone: bool | None  # None without a world model to measure latents with
+    closing: float | None  # share of the steps that bring the latent closer to the goal's
     latent_distance: float | None  # of the last frame
     errors: dict[str, float]  # of the last state, in each measure's unit
     predictor_calls: int

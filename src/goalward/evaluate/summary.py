@@ -42,7 +42,8 @@ class MethodSummary:
     steps: float  # mean, over all episodes
     success_steps: float | None  # mean, over the successes
     jerk: float | None
-    monotone: float | None  # share of the episodes
+    monotone: float | None  # share of the episodes whose latent distance falls at every step
+    closing: float | None  # share of the steps at which it falls, mean over episodes
     predictor_calls: float  # an episode
     decision_ms: float  # mean of all decisions, as they were made: in batches
     versus: Difference | None  # the reference method
@@ -68,6 +69,7 @@ def summarise_method(
         success_steps=_mean([row.steps for row in wins]),
         jerk=_mean([row.jerk for row in rows]),
         monotone=_mean([row.monotone for row in rows]),
+        closing=_mean([row.closing for row in rows]),
         predictor_calls=float(np.mean([row.predictor_calls for row in rows])),
         decision_ms=sum(r.decision_ms * r.steps for r in rows) / sum(r.steps for r in rows),
         versus=paired_difference(rows, reference) if reference else None,

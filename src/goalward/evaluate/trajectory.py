@@ -26,6 +26,11 @@ def is_monotone(distances: Array) -> bool:
     return bool((np.diff(real_array(distances, "distances", "T")) < 0).all())
 
 
+def closing_share(distances: Array) -> float:
+    """Share of the steps at which the latent distance to the goal (T + 1,) falls."""
+    return float((np.diff(real_array(distances, "distances", "T")) < 0).mean())
+
+
 def latent_distances(z_TD: Array, z_goal_D: Array) -> Array:
     """Euclidean distances to the goal: (T,)."""
     z_TD = real_array(z_TD, "latents", "T", "D")

@@ -117,7 +117,7 @@ def _grid(table: Table, task: str) -> Grid:
         )
         for method in methods
     )
-    more = ("jerk", "monotone", "ms a decision")
+    more = ("jerk", "monotone", "closing", "ms a decision")
     return Grid(task=task, header=(table.axis or "method", *points, *more), rows=rows)
 
 
@@ -160,12 +160,17 @@ def _mark(entry: Entry) -> str:
     return BELOW if 100 * rate.high < entry.paper else AROUND
 
 
-def _rest(entries: Sequence[Entry], method: str) -> tuple[str, str, str]:
+def _rest(entries: Sequence[Entry], method: str) -> tuple[str, ...]:
     """Trajectories and time at a method's last point."""
     last = [entry for entry in entries if entry.method == method][-1]
-    jerk, monotone = last.summary.jerk, last.summary.monotone
+    summary = last.summary
     return (
-        "" if jerk is None else f"{jerk:.3f}",
-        "" if monotone is None else f"{100 * monotone:.0f}%",
+        "" if summary.jerk is None else f"{summary.jerk:.3f}",
+        _percent(summary.monotone),
+        _percent(summary.closing),
         "" if last.latency is None else f"{last.latency.mean:.2f}",
     )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f}%"

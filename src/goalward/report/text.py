@@ -98,7 +98,8 @@ def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
         "seed_std": summary.seed_std,
         "paper": None if entry.paper is None else entry.paper / 100,
     }
-    others = {"jerk": summary.jerk, "monotone": summary.monotone, "steps": summary.steps}
+    others = {"jerk": summary.jerk, "monotone": summary.monotone, "closing": summary.closing}
+    others["steps"] = summary.steps
     if entry.latency is not None:
         others |= {"ms_decision": entry.latency.mean, "ms_plan": entry.latency.plan}
     for name, value in others.items():
