@@ -77,7 +77,7 @@ def compare(task: str, protocol: ProtocolName, arguments: Arguments) -> Path:
         split=pipeline.world_config().split,
     )
     folder = pipeline.pairs_folder(wanted)
-    pairs = prepare_pairs(folder, wanted, pipeline.episodes())
+    pairs = prepare_pairs(folder, wanted, pipeline.demonstrations())
     runs, observer = all_runs(pipeline, controllers, arguments)
     total = len(runs) * len(pairs.attempts)
     with progress(f"evaluate {task}", total, unit="episodes", quiet=False) as update:
@@ -130,8 +130,9 @@ def export(controller: Path) -> Path:
 
 def seconds(pipeline: Pipeline, controllers: Sequence[Path]) -> dict[str, float]:
     """What each stage took; the controllers' mean."""
-    stages = {name: pipeline.folder / name for name in ("episodes", "world", "latents")}
-    found = {name: load_manifest(path).seconds for name, path in stages.items()}
+    stages = ("episodes", "demonstrations", "world", "latents")
+    folders = {name: pipeline.folder / name for name in stages}
+    found = {name: load_manifest(path).seconds for name, path in folders.items() if path.exists()}
     each = [load_manifest(path).seconds for path in controllers]
     return {**found, "controller": sum(each) / len(each)}
 

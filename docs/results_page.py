@@ -299,6 +299,12 @@ def _trajectory(comparison: Comparison, size: int, method: str, with_paper: bool
 
 def _training(found: Sequence[Comparison]) -> Iterator[str]:
     yield "### Time to train, in minutes\n"
-    names = ("episodes", "world", "latents", "controller")
-    rows = [[c.task, *(f"{c.about['seconds'][name] / 60:.1f}" for name in names)] for c in found]
+    known = {name for c in found for name in c.about["seconds"]}
+    stages = ("episodes", "world", "demonstrations", "latents", "controller")
+    names = [name for name in stages if name in known]
+    rows = [[c.task, *(_minutes(c.about["seconds"].get(name)) for name in names)] for c in found]
     yield from _table(["task", *names], rows)
+
+
+def _minutes(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds / 60:.1f}"

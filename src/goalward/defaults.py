@@ -26,6 +26,8 @@ PRESET_EPISODES = {
     "cpu": {"two-room": 600, "push-t": 1_000, "cube": 250, "reacher": 400},
     "smoke": {"two-room": 20, "push-t": 20, "cube": 20, "reacher": 20},  # 2 are held out
 }
+# Where controllers are trained on more episodes than the world model: both see the first ones.
+PRESET_DEMONSTRATIONS = {"cpu-long": {"push-t": 4_000, "cube": 2_000}}
 PRESET_PAIRS = {"paper": 200, "cpu-long": 100, "cpu": 100, "smoke": 1}  # of an experiment's cell
 PRESET_IMAGE_SIZE = {"paper": 224, "cpu-long": 64, "cpu": 64, "smoke": 64}
 

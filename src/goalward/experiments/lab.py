@@ -122,7 +122,7 @@ class Lab:
         return prepare_pairs(
             self._pairs_folder(cell),
             self.pairs_config(cell),
-            self.pipeline(cell.task).episodes(),
+            self.pipeline(cell.task).demonstrations(),
         )
 
     def pairs_config(self, cell: Cell) -> PairsConfig:
