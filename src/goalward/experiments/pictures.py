@@ -17,7 +17,6 @@ from torch import Tensor
 from goalward.controllers.file import InverseModel
 from goalward.drawing import (
     GREEN,
-    GRID,
     INK,
     ORANGE,
     VERMILION,
@@ -48,6 +47,7 @@ from goalward.world.stage import LATENTS
 SHOWN_PAIRS = 4  # as in the paper
 SHOWN_PLANS = 200  # of those that CEM tries out
 SHOWN_LATENTS = 2_000
+PALE = "#BBBBBB"
 METHODS = (GC_IDM, "cem")
 
 
@@ -166,7 +166,7 @@ def _draw(path: Path, scene: _Scene) -> None:
     axes = figure.add_subplot()
     style_axes(axes, "")
     x, y = place(scene.others).T
-    axes.scatter(x, y, s=3, color=GRID, label="held-out latents", zorder=1)
+    axes.scatter(x, y, s=3, color=PALE, label="held-out latents", zorder=1)
     for number, plan_HD in enumerate(scene.plans):
         label = f"{len(scene.plans)} of CEM's plans" if number == 0 else None
         axes.plot(*place(plan_HD).T, color=ORANGE, alpha=0.2, linewidth=0.7, label=label)
@@ -180,4 +180,9 @@ def _draw(path: Path, scene: _Scene) -> None:
     axes.plot(*goal, marker="*", markersize=15, color=INK, linestyle="", label="goal")
     label_axes(axes, "first principal axis", "second")
     add_legend(axes)
+    legend = axes.get_legend()
+    assert legend is not None
+    for shown in legend.legend_handles:
+        assert shown is not None
+        shown.set_alpha(1)  # pale lines are many in the picture, and one here
     save_figure(figure, path)
