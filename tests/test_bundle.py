@@ -97,3 +97,23 @@ def test_what_does_not_come_with_the_package_is_refused(capsys: Capture, tmp_pat
     assert "pairs must be 1 to 3" in said("two-room", *blind, "--pairs", "4")
     assert "are others (" in said("two-room", *blind, "--pairs", "3", "--seed", "5")
     assert not (tmp_path / "e").exists()
+
+
+def test_what_ships_is_small_and_of_its_task() -> None:
+    shipped = sorted(bundle.FOLDER.glob("*.safetensors"))
+    assert "two-room" in [path.stem for path in shipped]
+    assert sum(path.stat().st_size for path in bundle.FOLDER.iterdir()) <= 40e6
+    for path in shipped:
+        card = load_inverse_model(bundle.controller_path(path.stem)).card
+        pairs = bundle.bundled_pairs(path.stem, 50)
+        assert card.task == pairs.card.config.task == path.stem
+        # Pairs of episodes that neither world model nor controller was trained on.
+        assert pairs.card.config.episodes == "test" and card.split == pairs.card.config.split
+
+
+def test_what_ships_for_two_room_reaches_its_goals(capsys: Capture, tmp_path: Path) -> None:
+    run = ["evaluate", "two-room", "--controller", "bundled", "--pairs", "16", "--json"]
+    run += ["--out", str(tmp_path / "out"), "--device", "cpu", "--workers", "1"]
+    assert cli.main(run) == 0
+    (ours,) = json.loads(capsys.readouterr().out)["methods"]
+    assert ours["rate"]["successes"] == 16
