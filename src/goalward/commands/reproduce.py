@@ -41,7 +41,7 @@ class Reproduce:
     out: Path = Path("runs", "experiments", "tables")
     """Where tables and figures go, by preset."""
     workers: NumWorkers = None
-    """Simulator processes; the result does not depend on their number."""
+    """Simulator processes of a cell that runs alone; the result does not depend on their number."""
     jobs: Annotated[
         int | None, arg(metavar="INT", help_behavior_hint="(default: the CPUs, 1 with a GPU)")
     ] = None
@@ -63,6 +63,7 @@ class Reproduce:
         from goalward.experiments.lab import Lab
         from goalward.experiments.tables import all_cells, save_table, tabulate, used_cells
         from goalward.experiments.work import run_cells
+        from goalward.provenance import git_revision
         from goalward.workers import usable_cpus
 
         if self.list:
@@ -74,7 +75,7 @@ class Reproduce:
         chosen = find_experiments(() if self.all else self.experiments)
         use_threads(self.threads)
         workers = usable_cpus() if self.workers is None else self.workers
-        tables, folder = [], self.out / self.preset
+        tables, folder, revision = [], self.out / self.preset, git_revision()
         with SimulatorPools(workers) as pools:
             lab = Lab(
                 preset=self.preset,
@@ -91,7 +92,7 @@ class Reproduce:
             used = used_cells(chosen, self.tasks)
             found = run_cells(lab, cells, prepared=used, jobs=jobs, on_state=self._tell)
             for one in chosen:
-                table = tabulate(lab, one, folder, rows=found, tasks=self.tasks)
+                table = tabulate(lab, one, folder, rows=found, revision=revision, tasks=self.tasks)
                 if table.is_empty:
                     continue  # it is about other tasks
                 paths = [save_table(folder, table), *(folder / name for name in table.pictures)]

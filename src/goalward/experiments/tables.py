@@ -17,7 +17,7 @@ from goalward.experiments.lab import Lab
 from goalward.experiments.study import Fact, Study
 from goalward.experiments.verdict import Verdict, judge_claim
 from goalward.experiments.work import CellRows
-from goalward.provenance import git_revision, library_versions
+from goalward.provenance import library_versions
 from goalward.tasks import get_task
 
 
@@ -96,6 +96,7 @@ def tabulate(
     folder: Path,
     *,
     rows: CellRows,
+    revision: str | None,
     tasks: Sequence[str] = (),
 ) -> Table:
     """The table of an experiment whose cells were run; it is empty if it has none of the tasks.
@@ -105,6 +106,7 @@ def tabulate(
         one: The experiment, or a study.
         folder: Where pictures go.
         rows: Of its cells.
+        revision: Of goalward, from before any table was written into its checkout.
         tasks: Only these.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +138,7 @@ def tabulate(
         facts=tuple(facts),
         pictures=tuple(path.relative_to(folder).as_posix() for path in pictures),
         machine=machine(),
-        git_revision=git_revision(),
+        git_revision=revision,
         versions=library_versions(),
     )
 

@@ -98,7 +98,7 @@ def run_cells(
         cells: What to run.
         prepared: Cells whose models and pairs are to be made, no more.
         jobs: Things to do at a time.
-        on_state: Told before each of them, or after it if there are several at a time.
+        on_state: Told before each of them, or after it where several are done at a time.
 
     Raises:
         ValueError: fewer than one at a time.
@@ -115,12 +115,14 @@ def run_cells(
 
     with worker_pool(jobs) if jobs > 1 else nullcontext() as pool:
         for level in levels:
-            done = _by_itself(lab, level, tell) if pool is None else _by(pool, lab, level, jobs)
+            # What is alone on its level has this process, with every core and its bar.
+            crew = None if len(level) == 1 else pool
+            done = _by_itself(lab, level, tell) if crew is None else _by(crew, lab, level, jobs)
             for number, (work, found) in enumerate(done, start=1):
                 state.done += 1
                 if found is not None:
                     rows[work.cell] = found
-                if pool is not None:
+                if crew is not None:
                     tell(work, min(jobs, len(level) - number))
     return rows
 
@@ -140,7 +142,7 @@ def _by_itself(
 def _by(pool: Pool, lab: Lab, level: Sequence[Work], jobs: int) -> Iterator[Result]:
     """Work that others do, in the order in which they finish."""
     alone = replace(lab, workers=1, bar=silent_bar, pools=None)
-    threads = max(1, usable_cpus() // jobs)
+    threads = max(1, usable_cpus() // min(jobs, len(level)))
     return pool.map_unordered(_do_alone, [(alone, work, threads) for work in level])
 
 
