@@ -78,13 +78,10 @@ def state_latents(pipeline: Pipeline) -> Latents:
     with open_episodes(pipeline.demonstrations()) as episodes:
         columns = {m.column for m in task.measures}
         rows = {name: episodes.read(name, 0, episodes.num_rows) for name in columns}
-    z_ND = state_features(task, rows)
-    ends = np.cumsum(latents.lengths)
-    train_ND = np.concatenate(
-        [z_ND[ends[k] - latents.lengths[k] : ends[k]] for k in latents.split.train]
-    )
+    states = replace(latents, z=state_features(task, rows))
+    train_ND = states.of_episodes(states.split.train)
     mean, std = (tuple(map(float, f(axis=0))) for f in (train_ND.mean, train_ND.std))
-    return replace(latents, z=z_ND, card=replace(latents.card, mean=mean, std=std))
+    return replace(states, card=replace(latents.card, mean=mean, std=std))
 
 
 def train(config: ControllerConfig, latents: Latents, folder: Path, title: str) -> Training:

@@ -19,8 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from goalward.checks import one_line as one_line
-from goalward.checks import shown
+from goalward.checks import one_line, shown
 from goalward.files import appearing
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from goalward.config import one_line
+from goalward.checks import one_line
 
 SECONDS_BETWEEN_LINES = 30.0
 

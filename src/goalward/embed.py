@@ -96,6 +96,11 @@ class Latents:
         """Training, validation and test episodes."""
         return split_episodes(len(self.lengths), self.card.split)
 
+    def of_episodes(self, chosen: Index) -> Array:
+        """The latents (M, D) of these episodes, one after the other."""
+        ends = np.cumsum(self.lengths)
+        return np.concatenate([self.z[ends[k] - self.lengths[k] : ends[k]] for k in chosen])
+
     def world(self) -> World:
         """The world model whose encoder made the latents."""
         return load_world(self.folder / WORLD)

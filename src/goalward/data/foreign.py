@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from goalward.config import one_line
+from goalward.checks import one_line
 from goalward.data.episodes import Column, Episodes, Index
 from goalward.types import Array
 

@@ -17,7 +17,7 @@ import h5py
 import hdf5plugin  # noqa: F401 - registers the codecs with HDF5
 import numpy as np
 
-from goalward.config import one_line
+from goalward.checks import one_line
 from goalward.data.episodes import Column, Episodes, Index
 from goalward.types import Array
 

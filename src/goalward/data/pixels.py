@@ -11,8 +11,6 @@ from goalward.checks import described, whole_number
 # ImageNet's, as in the public LeWM checkpoints.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-
-
 MOST_SIZE = 2**14  # pixels a side
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from goalward.controllers.stage import judge_controller
 from goalward.devices import choose_device
-from goalward.embed import Latents
 from goalward.experiments.cell import Cell
 from goalward.experiments.geometry import (
     action_jacobian,
@@ -21,7 +18,6 @@ from goalward.experiments.geometry import (
 from goalward.experiments.lab import NEEDS_PAIRWISE, Lab
 from goalward.experiments.paper import paper_tables
 from goalward.experiments.study import Fact, Findings, Measure
-from goalward.types import Array
 from goalward.world.frame_encoder import FrameEncoder
 
 JACOBIANS = 40  # states at which actions are varied
@@ -77,7 +73,7 @@ def latent_geometry(worlds: Mapping[str, tuple[str, ...]]) -> Measure:
 def _geometry(lab: Lab, task: str, changes: tuple[str, ...]) -> Iterator[tuple[str, float | None]]:
     (cell,) = pairwise_cells([changes])(task)
     latents = lab.pipeline(task, changes).latents()
-    variances_D = spectrum(held_out(latents))
+    variances_D = spectrum(latents.of_episodes(latents.split.test))
     yield "isotropy", isotropy(variances_D)
     yield f"effective rank of {len(variances_D)}", effective_rank(variances_D)
     pairs = lab.pairs_of(cell)
@@ -89,11 +85,3 @@ def _geometry(lab: Lab, task: str, changes: tuple[str, ...]) -> Iterator[tuple[s
         lab.controller(cell), latents.folder, device=choose_device(lab.device)
     )
     yield "inverse R²", judged.errors[0].r2
-
-
-def held_out(latents: Latents) -> Array:
-    """Latents (N, D) of the test episodes."""
-    ends = np.cumsum(latents.lengths)
-    return np.concatenate(
-        [latents.z[ends[k] - latents.lengths[k] : ends[k]] for k in latents.split.test]
-    )

@@ -34,7 +34,6 @@ from goalward.evaluate.simulators import SimulatorPool
 from goalward.experiments.cell import Cell
 from goalward.experiments.experiment import GC_IDM
 from goalward.experiments.lab import Bench, Lab
-from goalward.experiments.measures import held_out
 from goalward.experiments.study import Findings
 from goalward.planning.base import SeededDraws
 from goalward.planning.cem import CEM
@@ -87,10 +86,11 @@ def plans_in_latent_space(lab: Lab, task: str, folder: Path) -> Findings:
     with lab.simulators(pairs, number=1) as pool:
         ways = [_way(bench, pool, attempt, encode) for bench in benches]
     z_goal_D = _encoded(encode, attempt.goal_frame[None])[0]
-    latents = held_out(lab.pipeline(task).latents())
+    latents = lab.pipeline(task).latents()
+    others = latents.of_episodes(latents.split.test)
     scene = _Scene(
         task=task,
-        others=latents[:: max(1, len(latents) // SHOWN_LATENTS)],
+        others=others[:: max(1, len(others) // SHOWN_LATENTS)],
         plans=candidate_rollouts(model, ways[0][0], z_goal_D),
         goal=z_goal_D,
         ways=dict(zip(("GC-IDM", "CEM"), ways, strict=True)),
@@ -101,7 +101,7 @@ def plans_in_latent_space(lab: Lab, task: str, folder: Path) -> Findings:
 
 
 def candidate_rollouts(model: InverseModel, z_D: Array, z_goal_D: Array) -> Array:
-    """Latents (S, H + 1, D) along plans that CEM evaluates for its first decision.
+    """Latents (S, H + 1, D) along plans as CEM evaluates them for its first decision.
 
     They are taken evenly from all its iterations, from blind guesses to the last ones.
     """

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from goalward.config import one_line, parse_config
+from goalward.checks import one_line
+from goalward.config import parse_config
 from goalward.controllers.environments import Environments, as_batch
 from goalward.runtime.card import (
     ACTIONS,

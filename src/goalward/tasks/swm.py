@@ -6,7 +6,7 @@ import logging
 import warnings
 from typing import Any
 
-from goalward.config import one_line
+from goalward.checks import one_line
 
 PINNED_VERSION = "0.1.1"
 INSTALL_SIM = "pip install 'goalward[sim]'   (in a checkout, add: -c constraints.txt)"

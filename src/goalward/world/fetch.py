@@ -14,7 +14,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from goalward.config import one_line
+from goalward.checks import one_line
 from goalward.world.public_layout import CONFIG, WEIGHTS, new_folder
 
 HUB = "https://huggingface.co"

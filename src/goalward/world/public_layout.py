@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
-from goalward.config import one_line, read_json, write_json
+from goalward.checks import one_line
+from goalward.config import read_json, write_json
 from goalward.files import sync
 from goalward.world.lewm import LeWM
 from goalward.world.public_config import PublicConfig, parse_public, public_json
