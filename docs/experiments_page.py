@@ -21,7 +21,7 @@ Success in percent, ± the standard deviation over seeds where there are several
 interval; in brackets the paper's figure, and whether our interval lies around it (=), above it (↑)
 or below it (↓). The paper's models are larger, and its demonstrations and pairs are others. Claims
 are judged by the interval of the difference on the same pairs (Agresti & Min): a claim that few
-pairs cannot tell stays open. Tasks that are missing were not measured yet.
+pairs cannot tell stays open.
 """
 
 
@@ -33,4 +33,4 @@ def experiments_page() -> str:
         for folder in folders
         if folder.exists()
     ]
-    return "\n".join([INTRODUCTION, *pages])
+    return "\n".join([INTRODUCTION, *(pages or ["Nothing was measured yet.\n"])])

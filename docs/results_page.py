@@ -65,8 +65,9 @@ process, which holds all models.
 
 MONOTONE = """\
 *Monotone* is the share of episodes in which the latent distance to the goal falls at every step, as
-the paper defines it; *closing* the mean share of steps at which it falls. The paper's figures (in
-brackets) are so high for CEM's shaking actions that they may be of the second kind.
+the paper defines it; *closing* the mean share of steps at which it falls (the third number, where
+that was measured). The paper's figures (in brackets) are so high for CEM's shaking actions that
+they may be of the second kind.
 """
 
 
