@@ -110,3 +110,15 @@ def test_the_upper_bound_acts_on_true_states(
     found = bench.measure("two-room", few)
     for mode in ("time-to-go", "budget"):
         assert [len(wins) for wins in found["success"][mode]] == [2]
+
+
+def test_the_undisturbed_time_of_a_training_leaves_out_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    undisturbed_seconds = importlib.import_module("benchmarks.world").undisturbed_seconds
+    paces = [1.0, 1.0, 1.0, 9.0, 2.0]  # seconds a step, of 20 steps each
+    clock = 20 * np.cumsum(paces)
+    history = [{"step": 20 * (k + 1), "seconds": s, "loss": 0.0} for k, s in enumerate(clock)]
+    history.insert(2, {"step": 40, "seconds": 41.0, "held_out_loss": 0.0})
+    assert undisturbed_seconds(history) == pytest.approx(100.0)

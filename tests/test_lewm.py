@@ -126,6 +126,8 @@ def test_frames_are_normalised_as_in_public_checkpoints_and_resized_when_asked()
     for bad in (frames.float(), frames[0], frames[..., :2]):
         with pytest.raises(ValueError, match="frames must be uint8 of shape"):
             normalise(bad)
+    with pytest.raises(ValueError, match=r"in a torch tensor, not .* \(ndarray\)"):
+        normalise(frames.numpy())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -40,8 +40,10 @@ def test_an_error_in_a_worker_is_raised_here() -> None:
 
 
 def test_a_killed_worker_is_reported_as_such() -> None:
-    with worker_pool(1) as pool, pytest.raises(ValueError, match="a worker process was killed"):
-        list(pool.map_unordered(die, [1]))
+    with worker_pool(1) as pool:
+        for function in (die, double):  # the second finds out while it hands out its jobs
+            with pytest.raises(ValueError, match="a worker process was killed"):
+                list(pool.map_unordered(function, [1]))
 
 
 def test_workers_use_one_thread_each_and_their_parent_as_many_as_before(

@@ -52,8 +52,8 @@ class Pool:
         Raises:
             ValueError: a worker process died.
         """
-        futures = [self._executor.submit(function, job) for job in jobs]
         try:
+            futures = [self._executor.submit(function, job) for job in jobs]
             for future in as_completed(futures):
                 yield future.result()
         except BrokenProcessPool as error:

@@ -23,8 +23,11 @@ def require_frames(frames_NHWC: Tensor) -> None:
         or frames_NHWC.shape[-1] != 3
         or 0 in frames_NHWC.shape[1:]
     ):
+        kind = "" if isinstance(frames_NHWC, Tensor) else f" ({type(frames_NHWC).__name__})"
         raise ValueError(
-            "frames must be uint8 of shape (N, height, width, 3), not " + described(frames_NHWC)
+            "frames must be uint8 of shape (N, height, width, 3) in a torch tensor, not "
+            + described(frames_NHWC)
+            + kind
         )
 
 
