@@ -62,7 +62,7 @@ bench-controllers: $(INSTALLED) gl ## controllers on those world models (PRESET 
 	$(BIN)/python -m benchmarks.controllers --preset $(PRESET)
 	$(BIN)/python docs/build.py
 
-docs: $(INSTALLED) gl ## write docs/cli.md and the pictures anew
+docs: $(INSTALLED) gl ## write the generated pages and the pictures anew
 	$(BIN)/python docs/build.py
 
 clean: ## remove the virtual environment and caches

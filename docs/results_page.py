@@ -43,6 +43,9 @@ chosen by them, and the controllers' settings were chosen on other held-out epis
 presets' world models were searched for with probes on all held-out episodes.) The goal is 25
 recorded steps on, the budget 50 steps. All methods of a column meet the same pairs; planners use
 the very world model that GC-IDM's latents come from. The smaller table has the first 50 pairs.
+A tenth of a preset's episodes is held out, half of it for test, and 200 pairs share those (30 on
+Two-Room at `cpu`): the intervals take pairs as independent, and are too narrow where pairs of an
+episode are alike.
 
 A success is given in percent with its 95% interval (Wilson; a pair counts once, whatever the number
 of seeds), ± the standard deviation over seeds where there are several; the paper's figure is in

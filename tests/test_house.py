@@ -18,7 +18,10 @@ from controller_helpers import (  # noqa: F401
     smoke,
     tiny_world_fixture,
 )
+from goalward import cli
 from goalward.controllers.stage import train_controller
+from goalward.data.episodes import open_episodes
+from goalward.runtime.card import ACTIONS, FRAMES, GOALS, LATENTS, STEPS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "goalward"
@@ -155,6 +158,29 @@ def test_the_readmes_python_runs(
         exec(compile(code, "README.md", "exec"), scope)
     assert scope["batch"]["pixels"].shape == (64, 4, 64, 64, 3)
     assert scope["action"].shape == (2,)
+
+
+def test_recordings_become_an_episode_file_as_the_page_about_data_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "DATA.md").read_text(), re.S)
+    rng = np.random.default_rng(0)
+    frames = rng.integers(256, size=(20, 12, 64, 64, 3), dtype=np.uint8)
+    actions = rng.normal(size=(20, 12, 3)).astype(np.float32)
+    actions[:, -1] = np.nan
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "DATA.md", "exec"), {"recordings": zip(frames, actions, strict=True)})
+    with open_episodes(tmp_path / "episodes.h5") as episodes:
+        np.testing.assert_array_equal(episodes.read("pixels", 12, 24), frames[1])
+    assert cli.main(["inspect", "episodes.h5"]) == 0
+    assert "unknown" in capsys.readouterr().out
+    assert cli.main(["inspect", "episodes.h5", "--task", "two-rooms"]) == 2
+
+
+def test_the_page_about_data_names_the_exported_graphs_inputs_and_outputs() -> None:
+    page = (ROOT / "docs" / "DATA.md").read_text()
+    for name in (FRAMES, GOALS, STEPS, ACTIONS, LATENTS):
+        assert f"`{name}`" in page
 
 
 def test_the_constraints_pin_what_is_known_to_break_and_name_no_place() -> None:

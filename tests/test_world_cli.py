@@ -6,10 +6,12 @@ import json
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from goalward import cli
+from goalward.data.episodes import open_episodes
 from goalward.world.checkpoint import load_world, save_world
 from goalward.world.encoders import ViTConfig
 from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
@@ -73,6 +75,24 @@ def test_a_model_goes_to_the_public_layout_and_back_unchanged(
     assert load_world(tmp_path / "back").id == load_world(tmp_path / "ours").id
     again = (str(tmp_path / "public"), "--out", str(tmp_path / "ours"))
     assert "exists already" in refusal(capsys, "convert-world", *again)
+
+
+def test_a_public_model_gets_the_scale_of_the_actions_that_it_was_trained_on(
+    capsys: Capture, tmp_path: Path, dots: Path
+) -> None:
+    save_public(tmp_path / "public", public_model())
+    arguments = [str(tmp_path / "public"), "--out", str(tmp_path / "ours"), "--episodes", str(dots)]
+    assert cli.main(["convert-world", *arguments]) == 0
+    assert "parameters" in capsys.readouterr().out
+    with open_episodes(dots) as episodes:
+        actions = episodes.read("action", 0, episodes.num_rows)
+    scale = load_world(tmp_path / "ours").actions
+    assert scale is not None
+    np.testing.assert_allclose(scale.mean, np.nanmean(actions, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(scale.std, np.nanstd(actions, axis=0), rtol=1e-6)
+    arguments = [str(tmp_path / "ours"), "--out", str(tmp_path / "back"), "--episodes", str(dots)]
+    text = refusal(capsys, "convert-world", *arguments, "--to", "public")
+    assert "public files hold no scale" in text and not (tmp_path / "back").exists()
 
 
 def test_what_cannot_be_converted_is_refused_and_leaves_nothing(

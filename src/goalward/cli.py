@@ -76,7 +76,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not OUT_OF_MEMORY.search(str(error)) and not isinstance(error, MemoryError):
             raise
-        console.show_error("out of memory; use smaller batches (--set schedule.batch=...)")
+        console.show_error(
+            "out of memory; use smaller batches (--set schedule.batch=... of trainings, --batch of "
+            "embed, --environments of evaluate)"
+        )
         return BAD_INPUT
     except KeyboardInterrupt:
         console.show_error("interrupted; the same command goes on where it stopped")

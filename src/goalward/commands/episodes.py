@@ -107,12 +107,15 @@ class Inspect:
         from goalward.data.episodes import open_episodes
         from goalward.data.summary import summarise, task_name
         from goalward.evaluate.floors import solved_share
-        from goalward.tasks import get_task
+        from goalward.tasks import TASKS, get_task
 
         with open_episodes(self.path) as episodes:
             summary = summarise(episodes)
             name = task_name(episodes, self.task)
-            solved = solved_share(episodes, get_task(name)) if name else {}
+            if self.task is not None:
+                get_task(self.task)  # refuses an unknown one; a file may be of any task
+            task = TASKS.get(name or "")
+            solved = {} if task is None else solved_share(episodes, task)
             local = episodes.path.parent if episodes.path.exists() else Path()
             sheet = self.sheet or local / "contact_sheet.png"
             save_contact_sheet(episodes, sheet)

@@ -68,7 +68,11 @@ class Reproduce:
 
         if self.list:
             rows = [(e.id, e.title, e.paper) for e in find_experiments(())]
-            console.show_table("Experiments", ("id", "title", "paper"), rows)
+            header = ("id", "title", "paper")
+            if self.as_json:
+                console.show_json([dict(zip(header, row, strict=True)) for row in rows])
+            else:
+                console.show_table("Experiments", header, rows)
             return 0
         if not self.experiments and not self.all:
             raise ValueError("name experiments, or give --all; --list shows what there is")

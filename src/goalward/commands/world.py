@@ -128,6 +128,8 @@ class ConvertWorld:
     """Environment steps a model step, which public files do not tell."""
     names: Literal["transformers-4", "transformers-5"] = "transformers-4"
     """Whose tensor names a public file gets."""
+    episodes: Annotated[Path | None, arg(metavar="PATH")] = None
+    """What it was trained on: planners need its scale of actions, which public files lack."""
     download: bool = False
     """Fetch SOURCE from Hugging Face."""
     as_json: AsJson = False
@@ -145,6 +147,7 @@ class ConvertWorld:
             frameskip=self.frameskip,
             names=self.names,
             download=self.download,
+            episodes=self.episodes,
         )
         if self.as_json:
             console.show_json(done)

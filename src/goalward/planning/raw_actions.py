@@ -28,7 +28,7 @@ class RawActions:
         if world.actions is None:
             raise ValueError(
                 "plans are z-scored actions, and this world model does not tell their mean and std "
-                "(public checkpoints do not); give its World the ActionScale of its training data"
+                "(public checkpoints do not); goalward convert-world --episodes PATH adds them"
             )
         self._scale, size = world.actions, world.model.config.action_dim
         self._block_dim = world.model.config.block_dim
