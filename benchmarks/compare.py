@@ -165,6 +165,7 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
         **more,
         "pairs": found.pairs.id,
         "config": to_json(config),
+        "episodes": [attempt.episode for attempt in found.pairs.attempts],
         "subsets": {name: sorted(numbers) for name, numbers in subsets.items()},
         "solved_by": {name: sorted(numbers) for name, numbers in floors.items()},
         "latency": {name: to_json(value) for name, value in found.latency.items()},

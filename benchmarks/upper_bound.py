@@ -17,7 +17,7 @@ import tyro
 
 from benchmarks.setting import RESULTS, RUNS, bench_pipeline
 from goalward import defaults
-from goalward.config import to_json, write_json
+from goalward.config import content_id, to_json, write_json
 from goalward.console import progress, show_line, show_table
 from goalward.controllers.direct import Decider
 from goalward.controllers.time_to_go import TimeToGo
@@ -130,6 +130,12 @@ def _stacked(task: Task, rows: Sequence[Row]) -> Array:
     return state_features(task, {c: np.stack([row[c] for row in rows]) for c in columns})
 
 
+def _trained_on(latents: Latents, preset: PresetName, seed: int) -> str:
+    """What tells a training apart from those on other episodes or by another configuration."""
+    config = controller_config(preset, latents, seed=seed)
+    return content_id([to_json(config), to_json(latents.card)])[:8]
+
+
 def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
     """Success of every seed, told the budget or the time to go."""
     pipeline = bench_pipeline(task_name, arguments.preset, arguments.runs)
@@ -153,7 +159,7 @@ def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
             training = train(
                 controller_config(arguments.preset, latents, seed=seed),
                 latents,
-                pipeline.folder / f"upper-bound-{seed}",
+                pipeline.folder / f"upper-bound-{_trained_on(latents, arguments.preset, seed)}",
                 f"train {task_name} on states",
             )
             network, head = (training.modules[part].eval() for part in (NETWORK, TIME_TO_GO))
@@ -177,7 +183,7 @@ if __name__ == "__main__":
     given = tyro.cli(Arguments)
     for name in given.tasks:
         result = measure(name, given)
-        path = RESULTS / "upper-bound" / given.preset / f"{name}.json"
+        path = RESULTS / "upper-bound" / given.preset / name / f"{given.protocol}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, result)
         rates = [

@@ -20,8 +20,9 @@ results/experiments/cpu` makes one HTML page of all. Pairs are of held-out test 
 Success in percent, ± the standard deviation over seeds where there are several, with the 95%
 interval; in brackets the paper's figure, and whether our interval lies around it (=), above it (↑)
 or below it (↓). The paper's models are larger, and its demonstrations and pairs are others. Claims
-are judged by the interval of the difference on the same pairs (Agresti & Min): a claim that few
-pairs cannot tell stays open.
+(the paper's, but for those marked as ours) are judged by the interval of the difference on the same
+pairs (Agresti & Min, widened where pairs of an episode are alike): a claim that few pairs cannot
+tell stays open.
 """
 
 

@@ -10,8 +10,14 @@ def provenance(results: Sequence[dict[str, Any]]) -> str:
     """Machine, libraries and revisions of measurements."""
     machines = sorted({result["machine"] for result in results})
     torches = sorted({result["torch"] for result in results})
-    revisions = sorted({str(result["git_revision"])[:7] for result in results})
+    revisions = sorted({_short(str(result["git_revision"])) for result in results})
     return (
         f"Machine: {'; '.join(machines)}; torch {', '.join(torches)}; revision "
         f"{', '.join(revisions)}."
     )
+
+
+def _short(revision: str) -> str:
+    """A revision in few letters; whether something was changed since stays."""
+    number, plus, dirty = revision.partition("+")
+    return number[:7] + plus + dirty

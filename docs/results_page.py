@@ -12,7 +12,7 @@ from provenance_lines import provenance
 
 from goalward.config import from_json, read_json
 from goalward.evaluate.methods import REFERENCE
-from goalward.evaluate.metrics import Rate, success_rate
+from goalward.evaluate.metrics import Rate, design_effect, success_rate
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.summary import ALL, MethodSummary, summarise
 from goalward.evaluate.timing import Latency, SpeedUp
@@ -43,14 +43,13 @@ chosen by them, and the controllers' settings were chosen on other held-out epis
 presets' world models were searched for with probes on all held-out episodes.) The goal is 25
 recorded steps on, the budget 50 steps. All methods of a column meet the same pairs; planners use
 the very world model that GC-IDM's latents come from. The smaller table has the first 50 pairs.
-A tenth of a preset's episodes is held out, half of it for test, and 200 pairs share those (30 on
-Two-Room at `cpu`): the intervals take pairs as independent, and are too narrow where pairs of an
-episode are alike.
 
 A success is given in percent with its 95% interval (Wilson; a pair counts once, whatever the number
-of seeds), ± the standard deviation over seeds where there are several; the paper's figure is in
-brackets. The paper's world models were trained on GPUs and on other demonstrations, its pairs are
-others, and its planners' times are a GPU's: figures stand side by side, no more.
+of seeds, and less where pairs of the same episode end alike: half of the held-out tenth of the
+episodes are for test, and 200 pairs share those), ± the standard deviation over seeds where there
+are several; the paper's figure is in brackets. Differences have the interval of Agresti & Min,
+widened likewise. The paper's world models were trained on GPUs and on other demonstrations, its
+pairs are others, and its planners' times are a GPU's: figures stand side by side, no more.
 `random` and `zero` are the floors; `line` (Push-T) knows the true state and ignores the block;
 `replay` repeats the recorded actions: the ceiling of the data. *GC-IDM on the true state*
 (`python -m benchmarks.upper_bound`) has the task's true measures in place of latents: what it lacks
@@ -62,7 +61,8 @@ COSTS = """\
 
 A plan is spread over the actions that it commits to; *faster* is CEM's time over the method's, *a
 plan* the time of one planning call (of GC-IDM, of one decision). *In batches* is the mean while the
-evaluation ran, simulators beside it. All methods were timed in one sitting. MB is the whole
+evaluation ran, simulators beside it. All methods were timed in one sitting, 50 decisions each: p99
+is close to the slowest. In *an episode*, a plan that was begun is paid in full. MB is the whole
 process, which holds all models.
 """
 
@@ -105,18 +105,26 @@ class Comparison:
             return ""
         pairs = {number for number in self.about["subsets"].get(subset, []) if number < size}
         solved = pairs & set(self.about["solved_by"][policy])
-        return _shown(success_rate(len(solved), len(pairs))) if pairs else ""
+        return self._share({number: float(number in solved) for number in pairs})
 
     def upper_bound(self, mode: str, size: int, subset: str) -> str:
         """What GC-IDM solves that is given the true state instead of latents."""
-        path = ROOT / "results" / "upper-bound" / self.preset / f"{self.task}.json"
+        folder = ROOT / "results" / "upper-bound" / self.preset / self.task
+        path = folder / f"{self.about['config']['protocol']}.json"
         known: dict[str, Any] = read_json(path) if path.exists() else {"pairs": None}
         pairs = [number for number in self.about["subsets"].get(subset, []) if number < size]
         if known["pairs"] != self.about["pairs"] or not pairs:
             return ""
-        each = [[wins[number] for number in pairs] for wins in known["success"][mode]]
-        solved = sum(sum(wins) for wins in each) / len(each)
-        return _shown(success_rate(solved, len(pairs)))
+        seeds = known["success"][mode]
+        return self._share({n: sum(wins[n] for wins in seeds) / len(seeds) for n in pairs})
+
+    def _share(self, outcomes: dict[int, float]) -> str:
+        """A mean over pairs with its interval; nothing if there are no pairs."""
+        if not outcomes:
+            return ""
+        episodes = [self.about["episodes"][number] for number in outcomes]
+        design = design_effect(list(outcomes.values()), episodes)
+        return _shown(success_rate(sum(outcomes.values()), len(outcomes), design=design))
 
     @property
     def preset(self) -> str:
@@ -272,10 +280,17 @@ def _cost(comparison: Comparison, summary: MethodSummary) -> list[str]:
         *(f"{v:,.2f}" for v in (time.mean, time.p50, time.p99, summary.decision_ms, time.plan)),
         f"{faster.decision:,.0f}x" if faster.decision >= 10 else f"{faster.decision:.2g}x",
         f"{faster.plan:,.0f}x" if faster.plan >= 10 else f"{faster.plan:.2g}x",
-        f"{time.mean * summary.steps:,.0f}",
+        f"{_episode_ms(time, summary):,.0f}",
         f"{summary.predictor_calls:,.0f}",
         "" if time.memory_mb is None else f"{time.memory_mb:,.0f}",
     ]
+
+
+def _episode_ms(time: Latency, summary: MethodSummary) -> float:
+    """Decisions of an episode; a plan that was begun is paid in full."""
+    if summary.plans is None:
+        return time.mean * summary.steps
+    return time.plan * summary.plans + time.p50 * (summary.steps - summary.plans)
 
 
 def _trajectories(found: Sequence[Comparison], size: int, *, with_paper: bool) -> Iterator[str]:

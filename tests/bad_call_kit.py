@@ -82,6 +82,8 @@ ROW: dict[str, Any] = {
     "closing": 1.0,
     "latent_distance": 1.0,
     "errors": {"agent": 2.0},
+    "episode": 0,
+    "plans": None,
     "predictor_calls": 0,
     "decision_ms": 1.0,
 }

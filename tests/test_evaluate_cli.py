@@ -91,6 +91,8 @@ def test_methods_are_compared_on_the_same_pairs_and_not_run_twice(
     assert len(rows) == 9 and {row["pairs"] for row in rows} == {facts["pairs"]}
     calls = {row["method"]: row["predictor_calls"] for row in rows}
     assert calls["gc-idm"] == 0 and calls[QUICK_CEM] == 8 * 2 * 5
+    plans = {row["method"]: row["plans"] for row in rows}
+    assert plans == {"gc-idm": None, QUICK_CEM: 1, "random": None}
     before = {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()}
 
     assert cli.main([*run, "--controller", "zero", *methods[1:]]) == 0

@@ -19,13 +19,14 @@ from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.evaluate.rows import EpisodeRow
 from goalward.experiments import catalog, pictures
 from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments
+from goalward.experiments.cell import Cell
 from goalward.experiments.experiment import Claim, Experiment, Point, no_figure
 from goalward.experiments.lab import Lab
 from goalward.experiments.measures import latent_geometry, pairwise_cells
 from goalward.experiments.names import method_name
 from goalward.experiments.tables import all_cells
 from goalward.experiments.verdict import judge_claim
-from goalward.experiments.work import State, Work, run_cells
+from goalward.experiments.work import State, Work, run_cells, without_repeats
 from goalward.world.train_config import ScheduleConfig, WorldConfig
 from test_cli import refusal
 from test_evaluation import row
@@ -256,3 +257,25 @@ def test_reproduce_says_what_there_is_and_refuses_what_there_is_not(capsys: Capt
     assert "'magic'" in refusal(capsys, "reproduce", "main", "--tasks", "magic")
     elsewhere = refusal(capsys, "reproduce", "pairwise-noise", "--tasks", "cube")
     assert "none of these experiments is about task cube" in elsewhere
+
+
+def test_a_world_model_without_regulariser_may_collapse_and_others_may_not() -> None:
+    plain = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
+    for changes in catalog.WORLDS.values():
+        config = override(plain, changes)
+        assert (config.min_latent_std == 0) == (config.objective.regulariser == "none")
+
+
+def test_changes_that_change_nothing_are_no_training_of_their_own(smoke_runs: Path) -> None:
+    lab = Lab(preset="smoke", runs=smoke_runs, pairs=1, device="cpu")
+    own = lab.pipeline("two-room").controller_folder(seed=42)
+    cells = [
+        Cell(task="two-room", method="gc-idm", seed=42, controller=changes)
+        for changes in ((), ("data_fraction=1.0",), ("noise.sigma=0.0",), ("noise.sigma=0.1",))
+    ]
+    works = [Work(doing="train", cell=cell) for cell in cells]
+    assert [work.cell for work in without_repeats(lab, works)] == [cells[0], cells[3]]
+    assert own.name == "controller-42"
+    worlds = [replace(cells[0], world=changes) for changes in ((), ("min_latent_std=0.01",))]
+    works = [Work(doing="train world", cell=cell) for cell in worlds]
+    assert [work.cell for work in without_repeats(lab, works)] == [worlds[0]]

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from goalward import cli
+from goalward.config import read_config
 from goalward.drawing import new_figure, save_figure
 from goalward.evaluate.filmstrip import Strip, save_gif
 from goalward.evaluate.summary import Difference, summarise_method
 from goalward.evaluate.timing import Latency
+from goalward.experiments.catalog import find_experiments
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.study import Fact
-from goalward.experiments.tables import Entry, Table, save_table
+from goalward.experiments.tables import Entry, Table, require_same_pairs, save_table
 from goalward.experiments.verdict import Verdict
 from test_evaluation import row
 
@@ -170,3 +172,27 @@ def test_the_page_marks_where_the_paper_lies(page: Path) -> None:
     assert "[97.5 =]" in text
     assert "∞ [0.5]" in text  # a number beyond all bounds
     assert text.index("The title of main") < text.index("The title of budget")
+
+
+def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
+    both = table("main")
+
+    def one(task: str, **changes: object) -> Table:
+        entries = tuple(entry for entry in both.entries if entry.task == task)
+        verdicts = tuple(verdict for verdict in both.verdicts if verdict.task == task)
+        kept = {"tasks": (task,), "entries": entries, "verdicts": verdicts}
+        return table("main", **{**kept, **changes})
+
+    save_table(tmp_path, one("push-t", git_revision="a", pictures=("b.png",)))
+    whole = save_table(tmp_path, one("two-room", git_revision="b", pictures=("a.png",)))
+    assert read_config(Table, tmp_path / "main.json") == whole
+    assert whole.tasks == ("two-room", "push-t") and len(whole.entries) == len(both.entries)
+    assert len(whole.verdicts) == 2 and set(whole.pictures) == {"a.png", "b.png"}
+    assert (whole.git_revision, whole.machine) == ("a; b", both.machine)
+    again = save_table(tmp_path, one("push-t", entries=(), git_revision="b"))
+    assert {entry.task for entry in again.entries} == {"two-room"}  # measured anew: replaced
+    (experiment,) = find_experiments(["main"])
+    require_same_pairs(tmp_path, [experiment], 4, ["cube"])
+    require_same_pairs(tmp_path, [experiment], 5, [])  # all tasks: nothing old is left
+    with pytest.raises(ValueError, match=r"two-room, push-t with 4 pairs, not 5; give --pairs 4"):
+        require_same_pairs(tmp_path, [experiment], 5, ["cube"])

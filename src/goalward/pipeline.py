@@ -15,6 +15,7 @@ from goalward import console, defaults
 from goalward.config import content_id, override, to_json
 from goalward.console import Update
 from goalward.controllers.stage import train_controller
+from goalward.controllers.train_config import ControllerConfig
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.defaults import ModelKind, PresetName
@@ -104,7 +105,7 @@ class Pipeline:
     def world(self) -> Path:
         """The world model; `judge_world` says more about it than its own report."""
         config, episodes = self.world_config(), self.episodes()
-        folder, device = self._folder("world"), choose_device(self.device)
+        folder, device = self.world_folder(), choose_device(self.device)
         with self.bar("train-world", config.schedule.steps, "frames") as update:
             train_world(
                 config,
@@ -116,6 +117,10 @@ class Pipeline:
                 on_progress=update,
             )
         return folder
+
+    def world_folder(self) -> Path:
+        """Where the world model is, or will be: the same for changes that change nothing."""
+        return self._folder("world")
 
     def latents(self) -> Latents:
         """Every frame of the demonstrations as the world model sees it."""
@@ -138,18 +143,11 @@ class Pipeline:
             seed: Of its training (default: as of all stages); with one, it has a folder of its own.
             changes: Values in place of the preset's, such as network.num_layers=5; the same.
         """
-        latents = self.latents()
-        config = controller_config(
-            self.preset, latents, kind=kind, seed=self.seed if seed is None else seed
-        )
-        changed = override(config, changes)
-        name = "controller" if kind == "gc-idm" else kind
-        numbered = name if seed is None else f"{name}-{seed}"
-        folder = self._folder(numbered + _suffix(config, changed))
-        device = choose_device(self.device)
-        with self.bar("train", changed.schedule.steps, "examples") as update:
+        latents, device = self.latents(), choose_device(self.device)
+        config, folder = self._controller(latents, kind, seed, changes)
+        with self.bar("train", config.schedule.steps, "examples") as update:
             train_controller(
-                changed,
+                config,
                 latents.folder,
                 folder,
                 device=device,
@@ -157,6 +155,23 @@ class Pipeline:
                 on_progress=update,
             )
         return folder
+
+    def controller_folder(
+        self, *, kind: ModelKind = "gc-idm", seed: int | None = None, changes: Sequence[str] = ()
+    ) -> Path:
+        """Where such a controller is, or will be; its latents are made if they are missing."""
+        return self._controller(self.latents(), kind, seed, changes)[1]
+
+    def _controller(
+        self, latents: Latents, kind: ModelKind, seed: int | None, changes: Sequence[str]
+    ) -> tuple[ControllerConfig, Path]:
+        config = controller_config(
+            self.preset, latents, kind=kind, seed=self.seed if seed is None else seed
+        )
+        changed = override(config, changes)
+        name = "controller" if kind == "gc-idm" else kind
+        numbered = name if seed is None else f"{name}-{seed}"
+        return changed, self._folder(numbered + _suffix(config, changed))
 
     def pairs_folder(self, config: PairsConfig) -> Path:
         """Where pairs are, and what was run on them."""

@@ -61,7 +61,13 @@ class Reproduce:
         from goalward.experiments.experiment import Experiment
         from goalward.experiments.figures import save_table_figure
         from goalward.experiments.lab import Lab
-        from goalward.experiments.tables import all_cells, save_table, tabulate, used_cells
+        from goalward.experiments.tables import (
+            all_cells,
+            require_same_pairs,
+            save_table,
+            tabulate,
+            used_cells,
+        )
         from goalward.experiments.work import run_cells
         from goalward.provenance import git_revision
         from goalward.workers import usable_cpus
@@ -77,14 +83,16 @@ class Reproduce:
         if not self.experiments and not self.all:
             raise ValueError("name experiments, or give --all; --list shows what there is")
         chosen = find_experiments(() if self.all else self.experiments)
+        pairs = defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs
+        tables, folder, revision = [], self.out / self.preset, git_revision()
+        require_same_pairs(folder, chosen, pairs, self.tasks)
         use_threads(self.threads)
         workers = usable_cpus() if self.workers is None else self.workers
-        tables, folder, revision = [], self.out / self.preset, git_revision()
         with SimulatorPools(workers) as pools:
             lab = Lab(
                 preset=self.preset,
                 runs=self.runs,
-                pairs=defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs,
+                pairs=pairs,
                 device=self.device,
                 workers=workers,
                 bar=self._bar,
@@ -99,7 +107,8 @@ class Reproduce:
                 table = tabulate(lab, one, folder, rows=found, revision=revision, tasks=self.tasks)
                 if table.is_empty:
                     continue  # it is about other tasks
-                paths = [save_table(folder, table), *(folder / name for name in table.pictures)]
+                table = save_table(folder, table)
+                paths = [folder / name for name in (f"{one.id}.json", *table.pictures)]
                 if isinstance(one, Experiment) and one.chart != "none":
                     paths.append(folder / f"{one.id}.svg")
                     save_table_figure(paths[-1], table, one.chart)

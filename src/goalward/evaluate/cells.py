@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 ROWS = "rows"
+VERSION = 2  # of what a cell gives: raised when the same cell comes out otherwise
 OnEpisodes = Callable[[int], None]  # episodes finished since the last call
 
 
@@ -73,6 +74,7 @@ class Setting:
     def cell_id(self, method: Method, seed: int) -> str:
         """What a cell's rows depend on."""
         about = {
+            "version": VERSION,
             "method": method.name,
             "config": to_json(method.config),
             "model": method.model_id,
@@ -141,7 +143,7 @@ def _run(
     observer = setting.observer
     keep = observer is not None
     episodes = run_wave(controller, pool, wave, budget=setting.budget, keep_frames=keep)
-    calls = predictor_calls(controller, len(wave))
+    calls, plans = predictor_calls(controller, len(wave)), getattr(controller, "plans", None)
     config = setting.pairs.card.config
     common = {
         "task": config.task,
@@ -156,6 +158,8 @@ def _run(
         EpisodeRow(
             **common,  # type: ignore[arg-type]
             pair=attempt.pair,
+            episode=attempt.episode,
+            plans=None if plans is None else int(plans[k]),
             predictor_calls=int(calls[k]),
             **_outcome(config.task, attempt, episode),  # type: ignore[arg-type]
             **_latent_facts(attempt, episode, observer),  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from goalward.tasks.spec import ProtocolName, Row, SceneConfig
 from goalward.types import Array
 from goalward.world.windows import sizes
 
-CARD, GOAL_FRAMES, RECORDED = "card", "goal_frames", "recorded"
+CARD, EPISODE, GOAL_FRAMES, RECORDED = "card", "episode", "goal_frames", "recorded"
 START, GOAL = "start/", "goal/"  # in front of the columns' names
 UNREADABLE = (  # what numpy and the zip format answer to bytes that are none of theirs
     *(OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, RuntimeError),
@@ -68,7 +68,7 @@ class PairsCard:
     """What frozen pairs are and where they came from."""
 
     format: Literal["goalward-pairs"] = "goalward-pairs"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     config: PairsConfig
     episodes_id: str
     scene: SceneConfig  # how the dataset was drawn, and under which physics to evaluate
@@ -145,7 +145,7 @@ def load_pairs(path: str | Path) -> FrozenPairs:
             arrays = {name: file[name] for name in file.files}
     except UNREADABLE as error:
         raise ValueError(f"{path}: no file of pairs, or damaged; draw the pairs anew") from error
-    if not {CARD, GOAL_FRAMES, RECORDED} <= arrays.keys():
+    if not {CARD, EPISODE, GOAL_FRAMES, RECORDED} <= arrays.keys():
         raise ValueError(f"{path}: not a file of pairs; give one that `goalward evaluate` wrote")
     card = parse_config(PairsCard, arrays[CARD].tobytes(), path)
     starts, goals = (_columns(arrays, prefix) for prefix in (START, GOAL))
@@ -154,6 +154,7 @@ def load_pairs(path: str | Path) -> FrozenPairs:
     found = tuple(
         Attempt(
             pair=k,
+            episode=int(arrays[EPISODE][k]),
             start={name: values[k] for name, values in starts.items()},
             goal={name: values[k] for name, values in goals.items()},
             goal_frame=arrays[GOAL_FRAMES][k],
@@ -173,9 +174,12 @@ def _require_whole(
     """Refuse arrays that do not fit the card or each other."""
     task, count = get_task(card.config.task), card.config.count
     size = card.scene.image_size
-    frames, recorded = arrays[GOAL_FRAMES], arrays[RECORDED]
+    frames, recorded, episodes = arrays[GOAL_FRAMES], arrays[RECORDED], arrays[EPISODE]
     fits = (
-        frames.shape == (count, size, size, 3)
+        episodes.shape == (count,)
+        and episodes.dtype.kind in "iu"
+        and bool((episodes >= 0).all())
+        and frames.shape == (count, size, size, 3)
         and frames.dtype == np.uint8
         and recorded.shape == (count, card.config.offset, task.action_dim)
         and recorded.dtype.kind == "f"
@@ -201,6 +205,7 @@ def _chosen(episodes: Episodes, config: PairsConfig) -> Index | None:
 
 def _arrays(work: tuple[Attempt, ...]) -> dict[str, Array]:
     return {
+        EPISODE: np.array([attempt.episode for attempt in work], dtype=np.int64),
         GOAL_FRAMES: np.stack([attempt.goal_frame for attempt in work]),
         RECORDED: np.stack([attempt.recorded for attempt in work]),
         **_stacked(START, [attempt.start for attempt in work]),

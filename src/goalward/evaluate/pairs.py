@@ -41,6 +41,7 @@ class Attempt:
     """One pair to be run: all that it takes, without the dataset."""
 
     pair: int  # its number
+    episode: int  # that it was drawn from: pairs of the same one may be alike
     start: Row
     goal: Row
     goal_frame: Array  # as recorded
@@ -60,9 +61,11 @@ def attempts(episodes: Episodes, task: Task, pairs: Pairs) -> list[Attempt]:
     goals = state_rows(episodes, task, pairs.goal_rows)
     frames = episodes.rows("pixels", pairs.goal_rows)
     actions = episodes.windows(pairs.start_rows, int(offsets[0]), columns=["action"])["action"]
+    owners = _owners(pairs.start_rows, episodes)
     return [
         Attempt(
             pair=k,
+            episode=int(owners[k]),
             start={name: values[k] for name, values in starts.items()},
             goal={name: values[k] for name, values in goals.items()},
             goal_frame=frames[k],
@@ -147,9 +150,15 @@ def draw_pairs(
 def _one_an_episode_first(rows: Array, episodes: Episodes, rng: np.random.Generator) -> Array:
     """Rows in random order, but every episode's first before any episode's second."""
     shuffled = rng.permutation(rows)
-    owner = np.searchsorted(episodes.offsets, shuffled, side="right") - 1
+    owner = _owners(shuffled, episodes)
     by_owner = np.argsort(owner, kind="stable")
     _, first, counts = np.unique(owner[by_owner], return_index=True, return_counts=True)
     turn = np.empty(len(rows), dtype=np.int64)
     turn[by_owner] = np.arange(len(rows)) - np.repeat(first, counts)
     return shuffled[np.argsort(turn, kind="stable")]
+
+
+def _owners(rows: Array, episodes: Episodes) -> Array:
+    """The episode of each row."""
+    owners: Array = np.searchsorted(episodes.offsets, rows, side="right") - 1
+    return owners

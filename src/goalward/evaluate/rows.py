@@ -27,6 +27,7 @@ class EpisodeRow:
     pairs: str  # id of the frozen pairs
     seed: int
     pair: int
+    episode: int  # that the pair was drawn from
     budget: int
     success: bool
     steps: int
@@ -35,12 +36,13 @@ class EpisodeRow:
     closing: float | None  # share of the steps that bring the latent closer to the goal's
     latent_distance: float | None  # of the last frame
     errors: dict[str, float]  # of the last state, in each measure's unit
+    plans: int | None  # planning calls; None for a method that plans nothing ahead
     predictor_calls: int
     decision_ms: float  # mean of its decisions; a batch's time is shared evenly
 
     def __post_init__(self) -> None:
         require_types(self)
-        require_at_least(self, 0, "seed", "pair", "predictor_calls")
+        require_at_least(self, 0, "seed", "pair", "episode", "predictor_calls")
         require_at_least(self, 1, "budget", "steps")
         if self.steps > self.budget:
             raise ValueError(f"steps must be at most budget = {self.budget}, got {self.steps}")

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goalward.evaluate.metrics import NORMAL_95, Rate, success_rate
+from goalward.evaluate.metrics import NORMAL_95, Rate, design_effect, success_rate
 from goalward.evaluate.pairs import Attempt
 from goalward.evaluate.rows import EpisodeRow
-from goalward.seeding import generator
 from goalward.tasks.spec import Task, every_pair
 from goalward.types import Array
 
-RESAMPLES = 10_000
 ALL = "all"
 
 
@@ -37,13 +35,14 @@ class MethodSummary:
     method: str
     subset: str
     seeds: int
-    rate: Rate  # mean over seeds; the interval counts pairs, since a pair's seeds are no new cases
+    rate: Rate  # mean over seeds, which are no new cases; nor are, quite, pairs of an episode
     seed_std: float | None  # of the success over seeds; None for a single one
     steps: float  # mean, over all episodes
     success_steps: float | None  # mean, over the successes
     jerk: float | None
     monotone: float | None  # share of the episodes whose latent distance falls at every step
     closing: float | None  # share of the steps at which it falls, mean over episodes
+    plans: float | None  # an episode, of a method that plans ahead
     predictor_calls: float  # an episode
     decision_ms: float  # mean of all decisions, as they were made: in batches
     versus: Difference | None  # the reference method
@@ -58,18 +57,20 @@ def summarise_method(
     seeds = sorted({row.seed for row in rows})
     by_seed = [np.mean([r.success for r in rows if r.seed == seed]) for seed in seeds]
     wins = [row for row in rows if row.success]
-    each = list(_by_pair(rows).values())
+    each, episodes = _by_pair(rows), _episodes(rows)
+    design = design_effect(list(each.values()), [episodes[pair] for pair in each])
     return MethodSummary(
         method=rows[0].method,
         subset=subset,
         seeds=len(seeds),
-        rate=success_rate(sum(each), len(each)),
+        rate=success_rate(sum(each.values()), len(each), design=design),
         seed_std=float(np.std(by_seed, ddof=1)) if len(seeds) > 1 else None,
         steps=float(np.mean([row.steps for row in rows])),
         success_steps=_mean([row.steps for row in wins]),
         jerk=_mean([row.jerk for row in rows]),
         monotone=_mean([row.monotone for row in rows]),
         closing=_mean([row.closing for row in rows]),
+        plans=_mean([row.plans for row in rows]),
         predictor_calls=float(np.mean([row.predictor_calls for row in rows])),
         decision_ms=sum(r.decision_ms * r.steps for r in rows) / sum(r.steps for r in rows),
         versus=paired_difference(rows, reference) if reference else None,
@@ -98,29 +99,19 @@ def summarise(
 
 
 def paired_difference(rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]) -> Difference:
-    """The mean difference over the pairs that both have, bootstrapped over pairs.
+    """The mean difference over the pairs that both have (Agresti & Min, 2005).
 
-    Pairs that all end alike leave an interval without width, whatever their number; to judge by,
-    take `matched_difference`.
+    Its interval is the normal one after half a pair of each outcome is added: of both, of neither,
+    of this method alone and of the other alone. So few pairs, and pairs that all end alike, cannot
+    make it narrow. Pairs of an episode that are alike widen it (`design_effect`).
     """
-    differences = _differences(rows, others)
-    rng = generator("bootstrap", 0)
-    drawn = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
-    low, high = np.percentile(differences[drawn].mean(axis=1), [2.5, 97.5])
-    return Difference(mean=float(differences.mean()), low=float(low), high=float(high))
-
-
-def matched_difference(rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]) -> Difference:
-    """The same with an interval that few pairs cannot make narrow (Agresti & Min, 2005).
-
-    It is the normal one after half a pair of each outcome is added: of both, of neither, of this
-    method alone and of the other alone.
-    """
-    differences = _differences(rows, others)
+    pairs, differences = _differences(rows, others)
     number = len(differences) + 2
     centre = differences.sum() / number
     spread = ((differences**2).sum() + 1) / number - centre**2
-    half = NORMAL_95 * float(np.sqrt(spread / number))
+    episodes = _episodes(rows)
+    design = design_effect(list(differences), [episodes[pair] for pair in pairs])
+    half = NORMAL_95 * float(np.sqrt(spread * design / number))
     return Difference(
         mean=float(differences.mean()),
         low=max(-1.0, float(centre) - half),
@@ -128,13 +119,15 @@ def matched_difference(rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow])
     )
 
 
-def _differences(rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]) -> Array:
-    """Of every pair that both have: its mean over the seeds, as they are no independent cases."""
+def _differences(
+    rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]
+) -> tuple[list[int], Array]:
+    """Pairs that both have, and for each the difference of the means over the seeds."""
     ours, theirs = _by_pair(rows), _by_pair(others)
     pairs = sorted(ours.keys() & theirs.keys())
     if not pairs:
         raise ValueError("the methods have no pair in common; evaluate them on the same pairs")
-    return np.array([ours[pair] - theirs[pair] for pair in pairs])
+    return pairs, np.array([ours[pair] - theirs[pair] for pair in pairs])
 
 
 def pair_subsets(task: Task, attempts: Sequence[Attempt]) -> dict[str, set[int]]:
@@ -152,6 +145,11 @@ def _by_pair(rows: Sequence[EpisodeRow]) -> dict[int, float]:
     for row in rows:
         outcomes.setdefault(row.pair, []).append(row.success)
     return {pair: float(np.mean(hits)) for pair, hits in outcomes.items()}
+
+
+def _episodes(rows: Sequence[EpisodeRow]) -> dict[int, int]:
+    """Which episode each pair was drawn from."""
+    return {row.pair: row.episode for row in rows}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -41,6 +41,13 @@ class Claim:
     worse: tuple[MethodName, Label]
     margin: float = 0.0  # points by which `better` may fall behind: > 0 claims "as good as"
     tasks: tuple[str, ...] = TASKS
+    ours: bool = False  # the paper does not claim it
+
+    @property
+    def wording(self) -> str:
+        """The claim with the margin that it is judged by, and whose it is."""
+        within = f", within {self.margin:g} points" if self.margin else ""
+        return f"{self.text}{within}{' (our claim)' if self.ours else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Literal
 
 from goalward import defaults
 from goalward.controllers.file import InverseModel, load_inverse_model
@@ -99,6 +100,18 @@ class Lab:
     def controller(self, cell: Cell) -> Path:
         """The folder of a cell's trained model."""
         return _controller(self, kind_of(cell), cell.task, cell.world, cell.controller, cell.seed)
+
+    def folder_of(self, cell: Cell, what: Literal["world", "model"]) -> Path:
+        """Where a cell's world model or trained model is, or will be.
+
+        Different changes may say the same, and then have the same folder.
+        """
+        pipeline = self.pipeline(cell.task, cell.world)
+        if what == "world":
+            return pipeline.world_folder()
+        return pipeline.controller_folder(
+            kind=kind_of(cell), seed=cell.seed, changes=cell.controller
+        )
 
     def bench(self, cell: Cell) -> Bench:
         """What a cell is run with; trained if it is missing."""

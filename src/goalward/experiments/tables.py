@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from goalward.config import to_json, write_json
+from goalward.config import read_config, to_json, write_json
 from goalward.devices import machine
 from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.summary import MethodSummary, summarise_method
 from goalward.evaluate.timing import Latency
 from goalward.experiments.cell import Cell
-from goalward.experiments.experiment import Experiment, Label, MethodName
+from goalward.experiments.experiment import TASKS, Experiment, Label, MethodName
 from goalward.experiments.lab import Lab
 from goalward.experiments.study import Fact, Study
 from goalward.experiments.verdict import Verdict, judge_claim
@@ -162,11 +162,58 @@ def _entries(
     ]
 
 
-def save_table(folder: Path, table: Table) -> Path:
-    """Write a table as JSON."""
-    path = folder / f"{table.id}.json"
-    write_json(path, to_json(table))
-    return path
+def stored_table(folder: Path, name: str) -> Table | None:
+    """What an earlier run wrote of an experiment."""
+    path = folder / f"{name}.json"
+    return read_config(Table, path) if path.exists() else None
+
+
+def require_same_pairs(
+    folder: Path, experiments: Sequence[Experiment | Study], pairs: int, tasks: Sequence[str]
+) -> None:
+    """Refuse to measure beside tasks that were measured on other pairs, before hours are spent.
+
+    Raises:
+        ValueError: a table there has other tasks with another number of pairs.
+    """
+    for one in experiments:
+        old = stored_table(folder, one.id)
+        others = [] if old is None or not tasks else [t for t in old.tasks if t not in tasks]
+        if old is not None and others and old.pairs != pairs:
+            raise ValueError(
+                f"{folder / one.id}.json has {', '.join(others)} with {old.pairs} pairs, not "
+                f"{pairs}; give --pairs {old.pairs}, or another --out"
+            )
+
+
+def save_table(folder: Path, table: Table) -> Table:
+    """Write a table as JSON, with the tasks of the one before that it lacks; returns all of it."""
+    old = stored_table(folder, table.id)
+    whole = table if old is None or old.pairs != table.pairs else _merged(old, table)
+    write_json(folder / f"{table.id}.json", to_json(whole))
+    return whole
+
+
+def _merged(old: Table, new: Table) -> Table:
+    """The new table, and of the old one the tasks that the new one lacks."""
+    kept = {task for task in old.tasks if task not in new.tasks}
+    if not kept:
+        return new
+    drawn = [path for path in old.pictures if path not in new.pictures]
+    return replace(
+        new,
+        tasks=tuple(task for task in TASKS if task in kept | {*new.tasks}),
+        entries=(*(entry for entry in old.entries if entry.task in kept), *new.entries),
+        verdicts=(*(verdict for verdict in old.verdicts if verdict.task in kept), *new.verdicts),
+        facts=(*(fact for fact in old.facts if fact.task in kept), *new.facts),
+        pictures=(*drawn, *new.pictures),
+        machine=_both(old.machine, new.machine),
+        git_revision=_both(old.git_revision, new.git_revision),
+    )
+
+
+def _both(old: str | None, new: str | None) -> str:
+    return "; ".join(dict.fromkeys([*str(old).split("; "), str(new)]))
 
 
 def _collect(

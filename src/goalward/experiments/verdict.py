@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.summary import Difference, matched_difference
+from goalward.evaluate.summary import Difference, paired_difference
 from goalward.experiments.experiment import Claim, Label, MethodName
 
 Rows = Mapping[tuple[MethodName, Label], Sequence[EpisodeRow]]
@@ -34,11 +34,11 @@ def judge_claim(claim: Claim, task: str, rows: Rows) -> Verdict | None:
         return None
     if {row.pairs for row in better} != {row.pairs for row in worse}:
         raise ValueError(f"{claim.text}: its sides were measured on different pairs")
-    difference = matched_difference(better, worse)
+    difference = paired_difference(better, worse)
     least = -claim.margin / 100
     verdict: Literal["holds", "fails", "open"] = "open"
     if difference.low > least:
         verdict = "holds"
     elif difference.high < least:
         verdict = "fails"
-    return Verdict(task=task, claim=claim.text, verdict=verdict, difference=difference)
+    return Verdict(task=task, claim=claim.wording, verdict=verdict, difference=difference)

@@ -66,7 +66,7 @@ def levels_of_work(cells: Sequence[Cell], prepared: Sequence[Cell] = ()) -> list
     needs: dict[Doing, Callable[[Cell], Hashable]] = {
         "collect": lambda c: c.task,
         "train world": lambda c: (c.task, c.world),
-        "draw pairs": lambda c: (c.task, c.world, c.protocol, c.offset, c.episodes),
+        "draw pairs": lambda c: (c.task, c.protocol, c.offset, c.episodes),
         "train": lambda c: (kind_of(c), c.task, c.world, c.controller, c.seed),
         "run": lambda c: c,
     }
@@ -81,6 +81,23 @@ def _first_of_each(cells: Sequence[Cell], key: Callable[[Cell], Hashable]) -> It
     for cell in cells:
         found.setdefault(key(cell), cell)
     return found.values()
+
+
+def without_repeats(lab: Lab, level: Sequence[Work]) -> list[Work]:
+    """A level whose earlier ones are done, without work that is other work by another name.
+
+    Changes that change nothing, such as a preset's own value, end in the same folder; two processes
+    would get into each other's way there.
+    """
+    found: dict[Hashable, Work] = {}
+    for work in level:
+        key: Hashable = work
+        if work.doing == "train world":
+            key = lab.folder_of(work.cell, "world")
+        elif work.doing == "train":
+            key = lab.folder_of(work.cell, "model")
+        found.setdefault(key, work)
+    return list(found.values())
 
 
 def run_cells(
@@ -114,7 +131,9 @@ def run_cells(
             on_state(state, work)
 
     with worker_pool(jobs) if jobs > 1 else nullcontext() as pool:
-        for level in levels:
+        for planned in levels:
+            level = without_repeats(lab, planned)
+            state.total -= len(planned) - len(level)
             # What is alone on its level has this process, with every core and its bar.
             crew = None if len(level) == 1 else pool
             done = _by_itself(lab, level, tell) if crew is None else _by(crew, lab, level, jobs)

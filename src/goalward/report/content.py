@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goalward.config import read_config
-from goalward.experiments.catalog import find_experiments
+from goalward.experiments.catalog import PAIRS, find_experiments
 from goalward.experiments.names import method_name
 from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Table
 from goalward.experiments.verdict import Verdict
 
 ABOVE, BELOW, AROUND = "↑", "↓", "="
+REST = ("jerk", "monotone", "closing", "ms a decision")
 MARKS = {"holds": "✓ holds", "fails": "✗ fails", "open": "~ open"}
 
 
@@ -109,15 +110,16 @@ def _grid(table: Table, task: str) -> Grid:
     points = list(dict.fromkeys(entry.point for entry in entries))
     methods = list(dict.fromkeys(entry.method for entry in entries))
     places = {(entry.method, entry.point): entry for entry in entries}
+    comparable = len(points) == 1 or table.axis == PAIRS  # the last point is all there is
     rows = tuple(
         (
             method_name(method),
             *(_cell(places.get((method, point))) for point in points),
-            *_rest(entries, method),
+            *(_rest(entries, method) if comparable else ()),
         )
         for method in methods
     )
-    more = ("jerk", "monotone", "closing", "ms a decision")
+    more = REST if comparable else ()
     return Grid(task=task, header=(table.axis or "method", *points, *more), rows=rows)
 
 
