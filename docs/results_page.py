@@ -16,6 +16,7 @@ from goalward.evaluate.metrics import Rate, design_effect, success_rate
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.summary import ALL, MethodSummary, summarise
 from goalward.evaluate.timing import Latency, SpeedUp
+from goalward.experiments.catalog import trajectory_figure
 from goalward.experiments.paper import paper_tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -307,13 +308,8 @@ def _trajectory(comparison: Comparison, size: int, method: str, with_paper: bool
         return ""
     cell = f"{summary.jerk:.3f}; {100 * summary.monotone:.0f}%"
     cell += "" if summary.closing is None else f"; {100 * summary.closing:.0f}%"
-    paper, known = (
-        paper_tables()["table_trajectory"][comparison.task],
-        PAPERS_NAME.get(method, method),
-    )
-    if not with_paper or method in TIME_TO_GO or known not in paper["jerk"]:
-        return cell
-    return f"{cell} [{paper['jerk'][known]:g}; {paper['monotonicity'][known]}%]"
+    paper = trajectory_figure(comparison.task, method) if with_paper else None
+    return cell if paper is None else f"{cell} [{paper[0]:g}; {paper[1]:g}%]"
 
 
 def _training(found: Sequence[Comparison]) -> Iterator[str]:

@@ -279,3 +279,11 @@ def test_changes_that_change_nothing_are_no_training_of_their_own(smoke_runs: Pa
     worlds = [replace(cells[0], world=changes) for changes in ((), ("min_latent_std=0.01",))]
     works = [Work(doing="train world", cell=cell) for cell in worlds]
     assert [work.cell for work in without_repeats(lab, works)] == [worlds[0]]
+
+
+def test_an_experiment_without_a_method_makes_no_claim_about_it() -> None:
+    (budget,) = find_experiments(["budget"])
+    assert isinstance(budget, Experiment)
+    left = budget.without("gc-idm")
+    assert left.methods == ("gc-idm:mode=budget",) and budget.claims and not left.claims
+    assert {method for _, method, _ in left.cells("two-room")} == {"gc-idm:mode=budget"}

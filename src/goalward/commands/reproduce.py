@@ -58,7 +58,7 @@ class Reproduce:
         from goalward.devices import choose_device, use_threads
         from goalward.evaluate.simulators import SimulatorPools
         from goalward.experiments.catalog import find_experiments
-        from goalward.experiments.experiment import Experiment
+        from goalward.experiments.experiment import WITH_TIME_TO_GO, Experiment
         from goalward.experiments.figures import save_table_figure
         from goalward.experiments.lab import Lab
         from goalward.experiments.tables import (
@@ -69,6 +69,7 @@ class Reproduce:
             used_cells,
         )
         from goalward.experiments.work import run_cells
+        from goalward.presets import learns_time_to_go
         from goalward.provenance import git_revision
         from goalward.workers import usable_cpus
 
@@ -83,6 +84,11 @@ class Reproduce:
         if not self.experiments and not self.all:
             raise ValueError("name experiments, or give --all; --list shows what there is")
         chosen = find_experiments(() if self.all else self.experiments)
+        if not learns_time_to_go(self.preset):
+            chosen = [
+                one.without(WITH_TIME_TO_GO) if isinstance(one, Experiment) else one
+                for one in chosen
+            ]
         pairs = defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs
         tables, folder, revision = [], self.out / self.preset, git_revision()
         require_same_pairs(folder, chosen, pairs, self.tasks)

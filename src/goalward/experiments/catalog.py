@@ -87,6 +87,12 @@ def solver_figure(task: str, point: str, method: str) -> float | None:
     return None if known is None else float(known["success"])
 
 
+def trajectory_figure(task: str, method: str) -> tuple[float, float] | None:
+    """Action jerk, and monotonicity in percent (Table 4)."""
+    found, name = paper_tables()["table_trajectory"][task], {GC_IDM: "gc-idm", CEM: CEM}.get(method)
+    return None if name is None else (found["jerk"][name], found["monotonicity"][name])
+
+
 def held_out_figure(task: str, point: str, method: str) -> float | None:
     """Held-out validation."""
     found = paper_tables()["table_heldout"][task]

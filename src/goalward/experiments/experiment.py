@@ -81,6 +81,14 @@ class Experiment:
     timed: bool = False
     chart: Chart = "line"
 
+    def without(self, method: MethodName) -> Experiment:
+        """The same less a method, and less the claims about it."""
+        return replace(
+            self,
+            methods=tuple(name for name in self.methods if name != method),
+            claims=tuple(c for c in self.claims if method not in (c.better[0], c.worse[0])),
+        )
+
     def cells(self, task: str) -> Iterator[tuple[Point, MethodName, Cell]]:
         """Every cell of a task, with its place in the table."""
         for method in self.methods:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goalward.config import read_config
-from goalward.experiments.catalog import PAIRS, find_experiments
+from goalward.experiments.catalog import PAIRS, find_experiments, trajectory_figure
 from goalward.experiments.names import method_name
 from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Table
@@ -165,10 +165,11 @@ def _mark(entry: Entry) -> str:
 def _rest(entries: Sequence[Entry], method: str) -> tuple[str, ...]:
     """Trajectories and time at a method's last point."""
     last = [entry for entry in entries if entry.method == method][-1]
-    summary = last.summary
+    summary, paper = last.summary, trajectory_figure(last.task, method)
+    jerk, monotone = ("", "") if paper is None else (f" [{paper[0]:g}]", f" [{paper[1]:g}%]")
     return (
-        "" if summary.jerk is None else f"{summary.jerk:.3f}",
-        _percent(summary.monotone),
+        "" if summary.jerk is None else f"{summary.jerk:.3f}{jerk}",
+        _percent(summary.monotone) + monotone,
         _percent(summary.closing),
         "" if last.latency is None else f"{last.latency.mean:.2f}",
     )
