@@ -281,17 +281,10 @@ def _cost(comparison: Comparison, summary: MethodSummary) -> list[str]:
         *(f"{v:,.2f}" for v in (time.mean, time.p50, time.p99, summary.decision_ms, time.plan)),
         f"{faster.decision:,.0f}x" if faster.decision >= 10 else f"{faster.decision:.2g}x",
         f"{faster.plan:,.0f}x" if faster.plan >= 10 else f"{faster.plan:.2g}x",
-        f"{_episode_ms(time, summary):,.0f}",
+        f"{time.episode(summary.steps, summary.plans):,.0f}",
         f"{summary.predictor_calls:,.0f}",
         "" if time.memory_mb is None else f"{time.memory_mb:,.0f}",
     ]
-
-
-def _episode_ms(time: Latency, summary: MethodSummary) -> float:
-    """Decisions of an episode; a plan that was begun is paid in full."""
-    if summary.plans is None:
-        return time.mean * summary.steps
-    return time.plan * summary.plans + time.p50 * (summary.steps - summary.plans)
 
 
 def _trajectories(found: Sequence[Comparison], size: int, *, with_paper: bool) -> Iterator[str]:

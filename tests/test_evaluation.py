@@ -407,3 +407,11 @@ def test_speed_ups_are_told_beside_cem(pairs: FrozenPairs) -> None:
     assert found["gc-idm"] == SpeedUp(decision=100.0, plan=2_500.0)
     assert found["cem"] == SpeedUp(decision=1.0, plan=1.0)
     assert Evaluation(pairs=pairs, rows={}, latency={"zero": times["cem"]}).speed_ups() == {}
+
+
+def test_an_episode_pays_for_every_plan_that_was_begun() -> None:
+    times = Latency(
+        environments=1, decisions=50, mean=4.1, p50=0.1, p99=100.0, plan=100.0, memory_mb=None
+    )
+    assert times.episode(10, 1) == pytest.approx(100.9)  # not 41: the plan was not cut short
+    assert times.episode(10, None) == pytest.approx(41.0)

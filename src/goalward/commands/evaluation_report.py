@@ -72,7 +72,7 @@ def _cost_row(found: Evaluation, summary: MethodSummary) -> tuple[str, ...]:
     time, faster = found.latency[summary.method], found.speed_ups().get(summary.method)
     return (
         summary.method,
-        f"{time.mean * summary.steps:,.0f}",
+        f"{time.episode(summary.steps, summary.plans):,.0f}",
         f"{summary.predictor_calls:,.0f}",
         "-" if faster is None else f"{faster.decision:,.1f}x",
         "-" if faster is None else f"{faster.plan:,.1f}x",

@@ -35,6 +35,17 @@ class Latency:
     plan: float  # for a method that plans nothing ahead, every decision is one
     memory_mb: float | None  # peak of the whole process meanwhile; None where it is not told
 
+    def episode(self, steps: float, plans: float | None) -> float:
+        """Milliseconds for so many decisions; a plan that was begun is paid in full.
+
+        Args:
+            steps: Decisions.
+            plans: How many of them planned; None for a method that plans nothing ahead.
+        """
+        if plans is None:
+            return self.mean * steps
+        return self.plan * plans + self.p50 * (steps - plans)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeedUp:
