@@ -208,7 +208,7 @@ def test_every_study_finds_its_numbers_and_pictures(
     assert {row for row, _ in geometry} == {"preset", "untrained"}
     assert 0 < geometry["preset", "isotropy"] <= 1 <= geometry["preset", "κ (median)"]
     for name in ("plans", "executions"):
-        drawn = [tables / "smoke" / picture for picture in found[name]["pictures"]]
+        drawn = [tables / "smoke" / picture["path"] for picture in found[name]["pictures"]]
         assert drawn and all(path.stat().st_size > 5_000 for path in drawn)
 
     assert cli.main(["report", str(tables / "smoke"), "--out", str(tmp_path / "report")]) == 0

@@ -20,7 +20,7 @@ from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.study import Fact
-from goalward.experiments.tables import Entry, Table, require_same_pairs, save_table
+from goalward.experiments.tables import Entry, Picture, Table, require_same_pairs, save_table
 from goalward.experiments.verdict import Verdict
 from test_evaluation import row
 
@@ -100,6 +100,10 @@ def table(name: str, **changes: object) -> Table:
     return Table(**{**facts, **changes})  # type: ignore[arg-type]
 
 
+def drawing(path: str, task: str = "two-room") -> Picture:
+    return Picture(task=task, path=path)
+
+
 @pytest.fixture(name="page", scope="module")
 def page_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with tables, a chart of each kind, numbers, a picture and a moving picture."""
@@ -113,7 +117,9 @@ def page_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     number = Fact(task="two-room", row="0.1", column="mse", value=None, paper=0.5)
     study = table("oracle-noise", entries=(), verdicts=(), facts=(number,), axis="sigma")
     save_table(tables, study)
-    drawn = table("plans", entries=(), verdicts=(), pictures=("plans.png", "moving.gif"))
+    drawn = table(
+        "plans", entries=(), verdicts=(), pictures=tuple(map(drawing, ("plans.png", "moving.gif")))
+    )
     save_table(tables, drawn)
     out = tables / "report"
     assert cli.main(["report", str(tables), "--out", str(out)]) == 0
@@ -183,14 +189,15 @@ def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
         kept = {"tasks": (task,), "entries": entries, "verdicts": verdicts}
         return table("main", **{**kept, **changes})
 
-    save_table(tmp_path, one("push-t", git_revision="a", pictures=("b.png",)))
-    whole = save_table(tmp_path, one("two-room", git_revision="b", pictures=("a.png",)))
+    save_table(tmp_path, one("push-t", git_revision="a", pictures=(drawing("b.png", "push-t"),)))
+    whole = save_table(tmp_path, one("two-room", git_revision="b", pictures=(drawing("a.png"),)))
     assert read_config(Table, tmp_path / "main.json") == whole
     assert whole.tasks == ("two-room", "push-t") and len(whole.entries) == len(both.entries)
-    assert len(whole.verdicts) == 2 and set(whole.pictures) == {"a.png", "b.png"}
+    assert len(whole.verdicts) == 2 and {p.path for p in whole.pictures} == {"a.png", "b.png"}
     assert (whole.git_revision, whole.machine) == ("a; b", both.machine)
     again = save_table(tmp_path, one("push-t", entries=(), git_revision="b"))
     assert {entry.task for entry in again.entries} == {"two-room"}  # measured anew: replaced
+    assert {picture.task for picture in again.pictures} == {"two-room"}
     (experiment,) = find_experiments(["main"])
     require_same_pairs(tmp_path, [experiment], 4, ["cube"])
     require_same_pairs(tmp_path, [experiment], 5, [])  # all tasks: nothing old is left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from goalward.commands.base import AsJson, Device, NumThreads, NumWorkers
 from goalward.console import Update
 
 if TYPE_CHECKING:
+    from goalward.experiments.experiment import Experiment
+    from goalward.experiments.study import Study
     from goalward.experiments.tables import Table
     from goalward.experiments.work import State, Work
 
@@ -57,8 +60,7 @@ class Reproduce:
         from goalward.config import to_json
         from goalward.devices import choose_device, use_threads
         from goalward.evaluate.simulators import SimulatorPools
-        from goalward.experiments.catalog import find_experiments
-        from goalward.experiments.experiment import WITH_TIME_TO_GO, Experiment
+        from goalward.experiments.experiment import Experiment
         from goalward.experiments.figures import save_table_figure
         from goalward.experiments.lab import Lab
         from goalward.experiments.tables import (
@@ -69,26 +71,12 @@ class Reproduce:
             used_cells,
         )
         from goalward.experiments.work import run_cells
-        from goalward.presets import learns_time_to_go
         from goalward.provenance import git_revision
         from goalward.workers import usable_cpus
 
         if self.list:
-            rows = [(e.id, e.title, e.paper) for e in find_experiments(())]
-            header = ("id", "title", "paper")
-            if self.as_json:
-                console.show_json([dict(zip(header, row, strict=True)) for row in rows])
-            else:
-                console.show_table("Experiments", header, rows)
-            return 0
-        if not self.experiments and not self.all:
-            raise ValueError("name experiments, or give --all; --list shows what there is")
-        chosen = find_experiments(() if self.all else self.experiments)
-        if not learns_time_to_go(self.preset):
-            chosen = [
-                one.without(WITH_TIME_TO_GO) if isinstance(one, Experiment) else one
-                for one in chosen
-            ]
+            return self._list()
+        chosen = self._chosen()
         pairs = defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs
         tables, folder, revision = [], self.out / self.preset, git_revision()
         require_same_pairs(folder, chosen, pairs, self.tasks)
@@ -113,17 +101,42 @@ class Reproduce:
                 table = tabulate(lab, one, folder, rows=found, revision=revision, tasks=self.tasks)
                 if table.is_empty:
                     continue  # it is about other tasks
-                table = save_table(folder, table)
-                paths = [folder / name for name in (f"{one.id}.json", *table.pictures)]
-                if isinstance(one, Experiment) and one.chart != "none":
-                    paths.append(folder / f"{one.id}.svg")
-                    save_table_figure(paths[-1], table, one.chart)
-                tables.append(table)
+                tables.append(save_table(folder, table))
+                chart = one.chart if isinstance(one, Experiment) else "none"
+                if chart != "none":
+                    save_table_figure(folder / f"{one.id}.svg", tables[-1], chart)
                 if not self.as_json:
-                    _show(table, paths)
+                    _show(tables[-1], folder, has_chart=chart != "none")
         if self.as_json:
             console.show_json([to_json(table) for table in tables])
         return 0
+
+    def _list(self) -> int:
+        """Print what there is."""
+        from goalward.experiments.catalog import find_experiments
+
+        header = ("id", "title", "paper")
+        rows = [(e.id, e.title, e.paper) for e in find_experiments(())]
+        if self.as_json:
+            console.show_json([dict(zip(header, row, strict=True)) for row in rows])
+        else:
+            console.show_table("Experiments", header, rows)
+        return 0
+
+    def _chosen(self) -> Sequence[Experiment | Study]:
+        """What was asked for, less what the preset cannot do."""
+        from goalward.experiments.catalog import find_experiments
+        from goalward.experiments.experiment import WITH_TIME_TO_GO, Experiment
+        from goalward.presets import learns_time_to_go
+
+        if not self.experiments and not self.all:
+            raise ValueError("name experiments, or give --all; --list shows what there is")
+        chosen = find_experiments(() if self.all else self.experiments)
+        if learns_time_to_go(self.preset):
+            return chosen
+        return [
+            one.without(WITH_TIME_TO_GO) if isinstance(one, Experiment) else one for one in chosen
+        ]
 
     def _tell(self, state: State, work: Work) -> None:
         if self.as_json:
@@ -144,7 +157,7 @@ class Reproduce:
         return console.progress(stage, total, unit=unit, quiet=self.as_json)
 
 
-def _show(table: Table, paths: list[Path]) -> None:
+def _show(table: Table, folder: Path, *, has_chart: bool) -> None:
     from goalward.experiments.names import method_name
 
     title = f"{table.title} ({table.pairs} pairs, preset {table.preset})"
@@ -164,8 +177,9 @@ def _show(table: Table, paths: list[Path]) -> None:
         console.show_line(
             f"{verdict.verdict}: {verdict.task}: {verdict.claim} ({verdict.difference} points)"
         )
-    for path in paths:
-        console.show_line(f"written: {path}")
+    charts = [f"{table.id}.svg"] if has_chart else []
+    for name in (f"{table.id}.json", *charts, *(picture.path for picture in table.pictures)):
+        console.show_line(f"written: {folder / name}")
 
 
 def _or_dash(value: float | None, unit: str = "") -> str:

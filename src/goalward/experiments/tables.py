@@ -34,6 +34,14 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Picture:
+    """One that is an outcome itself."""
+
+    task: str
+    path: str  # beside the table's own
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """What an experiment found."""
 
@@ -47,7 +55,7 @@ class Table:
     entries: tuple[Entry, ...]  # success rates
     verdicts: tuple[Verdict, ...]
     facts: tuple[Fact, ...]  # other numbers
-    pictures: tuple[str, ...]  # paths, beside the table's own
+    pictures: tuple[Picture, ...]
     machine: str
     git_revision: str | None
     versions: dict[str, str]
@@ -114,12 +122,13 @@ def tabulate(
     entries: list[Entry] = []
     verdicts: list[Verdict] = []
     facts: list[Fact] = []
-    pictures: list[Path] = []
+    pictures: list[Picture] = []
     for task in chosen:
         if isinstance(one, Study):
             found = one.measure(lab, task, folder)
             facts += found.facts
-            pictures += found.pictures
+            paths = (path.relative_to(folder).as_posix() for path in found.pictures)
+            pictures += [Picture(task=task, path=path) for path in paths]
         else:
             places, times = _collect(lab, one, task, rows)
             entries += _entries(one, task, places, times)
@@ -136,7 +145,7 @@ def tabulate(
         entries=tuple(entries),
         verdicts=tuple(verdicts),
         facts=tuple(facts),
-        pictures=tuple(path.relative_to(folder).as_posix() for path in pictures),
+        pictures=tuple(pictures),
         machine=machine(),
         git_revision=revision,
         versions=library_versions(),
@@ -199,14 +208,13 @@ def _merged(old: Table, new: Table) -> Table:
     kept = {task for task in old.tasks if task not in new.tasks}
     if not kept:
         return new
-    drawn = [path for path in old.pictures if path not in new.pictures]
     return replace(
         new,
         tasks=tuple(task for task in TASKS if task in kept | {*new.tasks}),
         entries=(*(entry for entry in old.entries if entry.task in kept), *new.entries),
         verdicts=(*(verdict for verdict in old.verdicts if verdict.task in kept), *new.verdicts),
         facts=(*(fact for fact in old.facts if fact.task in kept), *new.facts),
-        pictures=(*drawn, *new.pictures),
+        pictures=(*(picture for picture in old.pictures if picture.task in kept), *new.pictures),
         machine=_both(old.machine, new.machine),
         git_revision=_both(old.git_revision, new.git_revision),
     )

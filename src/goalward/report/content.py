@@ -84,7 +84,7 @@ def read_report(folder: Path) -> Report:
 
 def _section(table: Table, folder: Path) -> Section:
     figure = folder / f"{table.id}.svg"
-    pictures = [folder / name for name in table.pictures]
+    pictures = [folder / picture.path for picture in table.pictures]
     return Section(
         table=table,
         grids=tuple(
