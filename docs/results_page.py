@@ -92,6 +92,11 @@ class Comparison:
         """The task's name."""
         return str(self.about["config"]["task"])
 
+    @property
+    def place(self) -> int:
+        """Where the task stands in all tables."""
+        return TASKS.index(self.task)
+
     @cache  # noqa: B019 - there are a few of them, for as long as the page is made
     def summaries(self, size: int, subset: str = ALL) -> dict[str, MethodSummary]:
         """By method, on the first pairs."""
@@ -146,12 +151,13 @@ def _parts() -> Iterator[str]:
     yield INTRODUCTION
     for preset in PRESETS:
         for protocol in PROTOCOLS:
-            found = _comparisons(preset, protocol)
+            found = comparisons(preset, protocol)
             if found:
                 yield from _section(preset, protocol, found)
 
 
-def _comparisons(preset: str, protocol: str) -> list[Comparison]:
+def comparisons(preset: str, protocol: str) -> list[Comparison]:
+    """What was compared, in the order of the tasks."""
     folders = (ROOT / "results" / "compare" / preset / task / protocol for task in TASKS)
     return [_comparison(folder) for folder in folders if folder.exists()]
 
@@ -204,7 +210,8 @@ def _methods(found: Sequence[Comparison]) -> list[str]:
     return [*(name for name in ORDER if name in known), *sorted(known - set(ORDER))]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a Markdown table, with an empty one after it."""
     yield f"| {' | '.join(header)} |"
     yield f"|{' --- |' * len(header)}"
     for row in rows:
@@ -228,7 +235,7 @@ def _success(
     rows += [[policy, *(c.floor(policy, size, subset) for c in found)] for policy in policies]
     bounds = {name: [c.upper_bound(mode, size, subset) for c in found] for mode, name in BOUNDS}
     rows += [[name, *cells] for name, cells in bounds.items() if any(cells)]
-    yield from _table(["method", *(c.task for c in found)], rows)
+    yield from table(["method", *(c.task for c in found)], rows)
 
 
 def _rate(summary: MethodSummary) -> str:
@@ -255,7 +262,7 @@ def _differences(found: Sequence[Comparison], size: int) -> Iterator[str]:
         for method in _methods(found)
         if method != REFERENCE
     ]
-    yield from _table(["method", *(c.task for c in found)], rows)
+    yield from table(["method", *(c.task for c in found)], rows)
 
 
 def _difference(summary: MethodSummary | None) -> str:
@@ -269,7 +276,7 @@ def _costs(found: Sequence[Comparison], size: int) -> Iterator[str]:
     )
     columns = [(c, c.summaries(size)) for c in found if REFERENCE in c.rows]
     rows = [_cost(c, summaries[name]) for c, summaries in columns for name in _methods([c])]
-    yield from _table(header, rows)
+    yield from table(header, rows)
 
 
 def _cost(comparison: Comparison, summary: MethodSummary) -> list[str]:
@@ -292,7 +299,7 @@ def _trajectories(found: Sequence[Comparison], size: int, *, with_paper: bool) -
         [NAMES.get(method, method), *(_trajectory(c, size, method, with_paper) for c in found)]
         for method in _methods(found)
     ]
-    yield from _table(["method", *(c.task for c in found)], rows)
+    yield from table(["method", *(c.task for c in found)], rows)
 
 
 def _trajectory(comparison: Comparison, size: int, method: str, with_paper: bool) -> str:
@@ -311,7 +318,7 @@ def _training(found: Sequence[Comparison]) -> Iterator[str]:
     stages = ("episodes", "world", "demonstrations", "latents", "controller")
     names = [name for name in stages if name in known]
     rows = [[c.task, *(_minutes(c.about["seconds"].get(name)) for name in names)] for c in found]
-    yield from _table(["task", *names], rows)
+    yield from table(["task", *names], rows)
 
 
 def _minutes(seconds: float | None) -> str:

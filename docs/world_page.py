@@ -39,6 +39,13 @@ for it. *train* is the optimisation's clock over all sittings, while other work 
 or held it up; *undisturbed* is all steps at the pace of their quickest quarter.
 """
 
+CURVE_NOTE = """\
+Every number of steps is a training of its own, with its own warm-up and decay; minutes are those of
+the longest training's undisturbed pace. *episodes* are those of the world model's training,
+*probe's* those of the network probe's fit (in both cases 60,000 frames, of the nine tenths for
+training). All are judged on the same held-out episodes.
+"""
+
 
 def world_page() -> str:
     """The whole page."""
@@ -52,10 +59,15 @@ def _parts() -> Iterator[str]:
         results = [result for result in found if result is not None]
         if results:
             yield from _section(preset, results)
+    for preset in PRESETS:
+        for task in TASKS:
+            curve = _read(preset, task, kind="world-curve")
+            if curve is not None:
+                yield from _curve_section(curve)
 
 
-def _read(preset: str, task: str) -> dict[str, Any] | None:
-    path = ROOT / "results" / "world" / preset / f"{task}.json"
+def _read(preset: str, task: str, kind: str = "world") -> dict[str, Any] | None:
+    path = ROOT / "results" / kind / preset / f"{task}.json"
     return read_json(path) if path.exists() else None
 
 
@@ -107,3 +119,24 @@ def _training_row(result: dict[str, Any]) -> str:
         f"{report['steps']:,} | {100 * report['data_share']:.1f}% | {collect:.1f} min | "
         f"{train:.1f} min | {undisturbed:.1f} min |"
     )
+
+
+def _curve_section(curve: dict[str, Any]) -> Iterator[str]:
+    task, preset, points = curve["task"], curve["preset"], curve["points"]
+    measures = [(score["measure"], score["unit"]) for score in points[0]["network"]]
+    yield f"## {task}: error over the time of training (`{preset}`)\n"
+    yield f"`python -m benchmarks.world_curve --preset {preset} --task {task}`\n"
+    yield CURVE_NOTE
+    yield (
+        "| episodes | probe's | steps | minutes | "
+        + " | ".join(f"{m}, {u} (median)" for m, u in measures)
+        + " |"
+    )
+    yield "| --- | --- | --- | --- |" + " --- |" * len(measures)
+    for point in points:
+        scores = [f"{s['rmse']:.3g} ({s['median']:.3g})" for s in point["network"]]
+        data = f"{point['episodes']:,} | {point['probe_episodes']:,}"
+        length = f"{point['steps']:,} | {point['minutes']:.1f}"
+        yield f"| {data} | {length} | {' | '.join(scores)} |"
+    yield f"\n![error over training time](pictures/world-curve-{preset}-{task}.png)"
+    yield f"\n{provenance(points)}\n"

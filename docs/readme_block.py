@@ -1,0 +1,132 @@
+"""The README's main table and its picture, from the rows in `results/compare/`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from results_page import ROOT, Comparison, comparisons, table
+
+from goalward.drawing import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    SKY,
+    VERMILION,
+    add_heading,
+    label_axes,
+    new_figure,
+    panels_size,
+    save_figure,
+    style_axes,
+)
+from goalward.evaluate.metrics import Rate
+from goalward.evaluate.timing import SpeedUp
+
+README, PICTURE = ROOT / "README.md", ROOT / "docs" / "pictures" / "results.png"
+BEGIN, END = "<!-- main table: written by `make docs` -->\n", "<!-- end of the main table -->\n"
+PRESETS = ("cpu", "cpu-long")
+DIRECT, ONNX, PAPERS, HYBRID, CEM, RANDOM = (
+    *("gc-idm", "gc-idm-onnx", "gc-idm:mode=budget"),
+    *("hybrid", "cem", "random"),
+)
+OTHER_PLANNERS = ("icem", "mppi", "gradient")
+SHOWN = {  # in the picture
+    DIRECT: ("GC-IDM, time to go", BLUE),
+    PAPERS: ("GC-IDM, budget", SKY),
+    HYBRID: ("hybrid", GREEN),
+    CEM: ("CEM", VERMILION),
+    RANDOM: ("random", ORANGE),
+}
+TIMED = {ONNX: ("GC-IDM, ONNX Runtime", GREEN), DIRECT: ("GC-IDM, torch", BLUE), CEM: SHOWN[CEM]}
+ROOM = 0.8  # of a task's place that its bars take
+
+
+def with_block(readme: str) -> str:
+    """The README's text with a table of the present results."""
+    before, rest = readme.split(BEGIN)
+    return before + BEGIN + block() + END + rest.split(END)[1]
+
+
+def block() -> str:
+    """The table."""
+    header = (
+        *("task", "preset, pairs", "GC-IDM, time to go", "GC-IDM, budget", "hybrid", "CEM"),
+        *("best other planner", "random", "ms a decision: ONNX, torch, CEM", "CEM / ONNX"),
+    )
+    return "\n".join(["", *table(header, [_row(c) for c in _found()]), ""])
+
+
+def _found() -> list[Comparison]:
+    """What was compared under the paper's protocol, task by task."""
+    return sorted(
+        (c for preset in PRESETS for c in comparisons(preset, "paper")),
+        key=lambda c: (c.place, PRESETS.index(c.preset)),
+    )
+
+
+def _row(comparison: Comparison) -> list[str]:
+    rates = _rates(comparison)
+    others = [(rates[name].mean, name) for name in OTHER_PLANNERS if name in rates]
+    best = f"{max(others)[1]} {_shown(rates[max(others)[1]])}" if others else ""
+    times = [comparison.latency(name).mean for name in (ONNX, DIRECT, CEM)]
+    faster = SpeedUp.of(comparison.latency(ONNX), comparison.latency(CEM)).decision
+    return [
+        comparison.task,
+        f"`{comparison.preset}`, {comparison.size}",
+        *(_shown(rates[name]) for name in (DIRECT, PAPERS, HYBRID, CEM)),
+        best,
+        _shown(rates[RANDOM]),
+        ", ".join(f"{ms:.2g}" if ms < 10 else f"{ms:.0f}" for ms in times),
+        f"{faster:.0f}x",
+    ]
+
+
+def _rates(comparison: Comparison) -> dict[str, Rate]:
+    return {name: s.rate for name, s in comparison.summaries(comparison.size).items()}
+
+
+def _shown(rate: Rate) -> str:
+    return f"{100 * rate.mean:.1f} ({100 * rate.low:.0f}-{100 * rate.high:.0f})"
+
+
+def save_picture(path: Path = PICTURE) -> None:
+    """Success with intervals, and the time of a decision, of all tasks."""
+    found = _found()
+    figure = new_figure(*panels_size(2, 2))
+    add_heading(
+        figure,
+        "GC-IDM and CEM on the same frozen world models, trained from nothing on two CPU cores",
+        "held-out test episodes, 95% intervals",
+    )
+    success, times = figure.subplots(2, 1)
+    style_axes(success, "success, %")
+    for k, (method, (name, colour)) in enumerate(SHOWN.items()):
+        rates = [_rates(c)[method] for c in found]
+        x, width = _places(len(found), k, len(SHOWN))
+        heights = [100 * rate.mean for rate in rates]
+        below = [100 * (rate.mean - rate.low) for rate in rates]
+        above = [100 * (rate.high - rate.mean) for rate in rates]
+        success.bar(x, heights, width=width, color=colour, label=name)
+        success.errorbar(x, heights, yerr=[below, above], color=INK, linewidth=0, elinewidth=0.8)
+    style_axes(times, "milliseconds a decision, a plan spread over its actions")
+    for k, (method, (name, colour)) in enumerate(TIMED.items()):
+        x, width = _places(len(found), k, len(TIMED))
+        means = [c.latency(method).mean for c in found]
+        shown = times.bar(x, means, width=width, color=colour, label=name)
+        times.bar_label(shown, [f"{ms:.2g}" if ms < 10 else f"{ms:.0f}" for ms in means], size=7)
+    times.set_yscale("log")
+    times.margins(y=0.15)
+    for axes in (success, times):
+        labels = [f"{c.task}\n{c.preset}, n = {c.size}" for c in found]
+        axes.set_xticks(range(len(found)), labels)
+        label_axes(axes, "")
+        axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    save_figure(figure, path)
+
+
+def _places(tasks: int, number: int, bars: int) -> tuple[Sequence[float], float]:
+    """Where the bars of one method are, and how wide."""
+    width = ROOM / bars
+    return [at + (number - (bars - 1) / 2) * width for at in range(tasks)], 0.9 * width
