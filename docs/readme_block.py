@@ -23,6 +23,7 @@ from goalward.drawing import (
 )
 from goalward.evaluate.metrics import Rate
 from goalward.evaluate.timing import SpeedUp
+from goalward.experiments.names import method_name
 
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "pictures" / "results.png"
 BEGIN, END = "<!-- main table: written by `make docs` -->\n", "<!-- end of the main table -->\n"
@@ -69,14 +70,14 @@ def _found() -> list[Comparison]:
 def _row(comparison: Comparison) -> list[str]:
     rates = _rates(comparison)
     others = [(rates[name].mean, name) for name in OTHER_PLANNERS if name in rates]
-    best = f"{max(others)[1]} {_shown(rates[max(others)[1]])}" if others else ""
+    best = max(others)[1] if others else None
     times = [comparison.latency(name).mean for name in (ONNX, DIRECT, CEM)]
     faster = SpeedUp.of(comparison.latency(ONNX), comparison.latency(CEM)).decision
     return [
         comparison.task,
         f"`{comparison.preset}`, {comparison.size}",
         *(_shown(rates[name]) for name in (DIRECT, PAPERS, HYBRID, CEM)),
-        best,
+        "not run" if best is None else f"{method_name(best)} {_shown(rates[best])}",
         _shown(rates[RANDOM]),
         ", ".join(f"{ms:.2g}" if ms < 10 else f"{ms:.0f}" for ms in times),
         f"{faster:.0f}x",

@@ -227,7 +227,7 @@ def _success(
     for method in _methods(found):
         cells = [NAMES.get(method, method)]
         for comparison, summaries in zip(found, columns, strict=True):
-            cell = _rate(summaries[method]) if method in summaries else ""
+            cell = _rate(summaries[method]) if method in summaries else "not run"
             paper = _paper(comparison.task, size, method) if with_paper else None
             cells.append(cell if paper is None else f"{cell} [{paper}]")
         rows.append(cells)
