@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 from PIL import Image
 
+from episode_helpers import make_episode
 from goalward import cli
 from goalward.commands.machine import Tasks
+from goalward.data.episode_writer import merge_episodes, write_episode
 from goalward.tasks import TASKS, gl
 
 Dataset = Callable[[str], Path]
@@ -228,11 +231,40 @@ def test_inspect_speaks_to_people_too(dataset: Dataset, capsys: Capture) -> None
     assert (dataset("push-t") / "contact_sheet.png").is_file()
 
 
+def test_inspect_tells_what_training_will_refuse_and_reads_what_it_may_not_write_to(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "read only", str(tmp_path))
+
+    write_episode(tmp_path / "part.h5", make_episode(0, 20), attributes={})
+    merge_episodes([tmp_path / "part.h5"], tmp_path / "episodes.h5")
+    with h5py.File(tmp_path / "episodes.h5", "r+") as file:
+        file["action"][3] = np.nan
+    monkeypatch.setattr("goalward.data.contact_sheet.save_contact_sheet", read_only)
+    run = ["inspect", str(tmp_path / "episodes.h5")]
+    assert cli.main([*run, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["contact_sheet"] is None and "row 3" in facts["problems"][0]
+    assert cli.main(run) == 0
+    assert "--sheet" in capsys.readouterr().out
+    assert "Read-only" in refusal(capsys, *run, "--sheet", str(tmp_path / "sheet.png"))
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "goalward.cli", "tasks", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.CLOSED_PIPE
+
+
 def test_the_doctor_finds_this_machine_fit(capsys: Capture) -> None:
     assert cli.main(["doctor", "--json"]) == 0
     findings = {f["name"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
     assert findings["stable-worldmodel"]["found"] == "0.1.1"
-    assert {"python", "torch", "mujoco", "off-screen GL", "disk"} <= findings.keys()
+    assert {"python", "torch", "mujoco", "onnxruntime", "off-screen GL", "disk"} <= findings.keys()
 
 
 def test_the_doctor_names_the_command_that_mends(

@@ -24,6 +24,8 @@ from goalward.controllers.file import load_inverse_model, save_inverse_model
 from goalward.controllers.stage import train_controller
 from goalward.data.splits import SplitConfig
 from goalward.embed import embed
+from goalward.evaluate.evaluation import prepare_pairs
+from goalward.evaluate.frozen_pairs import PairsConfig
 from goalward.tasks import get_task
 from goalward.world.checkpoint import ActionScale, save_world
 from goalward.world.encoders import ConvConfig
@@ -158,6 +160,7 @@ def test_several_controllers_are_told_apart_by_their_names(
         return [run.method.name for run in runs]
 
     assert names("first/") == ["gc-idm@first"]  # as a shell completes it
+    assert names("first:mode=budget") == ["gc-idm:mode=budget@first"]
     assert names("first", "second/best.safetensors") == ["gc-idm@first", "gc-idm@second"]
     twice = ("--controller", str(tmp_path / "first"), str(tmp_path / "other" / "first"))
     run = arguments(tmp_path / "e", episodes, controller, "--pairs", "2", *twice)
@@ -170,15 +173,56 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(
     def said(*more: str) -> str:
         return refusal(capsys, *arguments(tmp_path / "e", episodes, controller, *more))
 
-    assert "is not one of gc-idm" in said("--controller", "magic")
+    assert "neither one of gc-idm" in said("--controller", "magic")
     assert "no such value" in said("--controller", "gc-idm:speed=3")
     assert "num_elites" in said("--controller", "cem:solver.num_elites=1000")
     assert "--pairwise" in said("--controller", "interpolation")
     assert "asked for 100000 pairs" in said("--pairs", "100000")
-    assert "budget must be at least 1" in said("--pairs", "2", "--budget", "0")
+    few = ("--pairs", "2", "--controller", "zero")
+    assert "budget must be at least 1" in said(*few, "--budget", "0")
+    assert "environments must be at least 1" in said(*few, "--environments", "0")
+    assert "workers must be at least 1" in said(*few, "--workers", "0")
+    assert "no pair 2, only 0 to 1" in said(*few, "--video", "2")
+    assert "no method to run" in said("--controller")
+    assert "no seed to run" in said("--seeds")
+    assert "must be at most" in said("--pairs", "2", "--controller", "zero", "cem:mpc.history=9")
+    assert "num_samples must be at least 1" in said("--controller", "cem:solver.num_samples=0")
+    assert not (tmp_path / "e").exists()  # so that a corrected command is free to go
     text = refusal(capsys, "evaluate", "push-t", *arguments(tmp_path, episodes, controller)[2:])
     assert "not on push-t" in text
     text = refusal(capsys, "evaluate", "two-room", "--out", str(tmp_path / "new"))
     assert "--model" in text
-    other = arguments(tmp_path / "e", episodes, controller, "--pairs", "3", "--seed", "9")
-    assert "other pairs than asked for" in refusal(capsys, *other, "--controller", "zero")
+
+
+def test_a_folders_pairs_are_not_taken_for_those_of_other_episodes(
+    capsys: Capture, tmp_path: Path, episodes: Path, dataset: Callable[[str], Path]
+) -> None:
+    wanted = PairsConfig(task="two-room", count=2, episodes="all")
+    pairs = prepare_pairs(tmp_path / "e", wanted, episodes)
+    assert prepare_pairs(tmp_path / "e", wanted, None).id == pairs.id
+    with pytest.raises(ValueError, match="other pairs than asked for"):
+        prepare_pairs(tmp_path / "e", replace(wanted, seed=9), episodes)
+    with pytest.raises(ValueError, match="pairs of other episodes"):
+        prepare_pairs(tmp_path / "e", wanted, dataset("push-t"))
+    run = ["evaluate", "two-room", "--controller", "zero", "--pairs", "2", "--in-distribution"]
+    run += ["--out", str(tmp_path / "e"), "--episodes"]
+    assert "none.h5" in refusal(capsys, *run, str(tmp_path / "none.h5"))
+
+
+def test_what_draws_nothing_is_run_once(controller: Path) -> None:
+    def seeds_of(specs: list[str], models: list[Path]) -> list[tuple[str, int]]:
+        runs, _ = evaluation_runs(
+            get_task("two-room"),
+            specs,
+            models=models,
+            pairwise=None,
+            seeds=[3, 4],
+            device="cpu",
+            split=None,
+        )
+        return [(run.method.name, run.seed) for run in runs]
+
+    once = [("gc-idm", 3), ("zero", 3), ("random", 3), ("random", 4)]
+    assert seeds_of(["gc-idm", "zero", "random"], [controller]) == once
+    both = seeds_of(["gc-idm", "zero"], [controller, controller])
+    assert both == [("gc-idm", 3), ("gc-idm", 4), ("zero", 3)]

@@ -247,6 +247,8 @@ def timeless(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
 
 def test_a_report_without_tables_is_refused(capsys: Capture, tmp_path: Path) -> None:
     assert "no tables there" in refusal(capsys, "report", str(tmp_path))
+    (tmp_path / "other.json").write_text("{}")
+    assert "a folder of `goalward reproduce`" in refusal(capsys, "report", str(tmp_path))
 
 
 def test_reproduce_says_what_there_is_and_refuses_what_there_is_not(capsys: Capture) -> None:

@@ -201,5 +201,7 @@ def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
     (experiment,) = find_experiments(["main"])
     require_same_pairs(tmp_path, [experiment], 4, ["cube"])
     require_same_pairs(tmp_path, [experiment], 5, [])  # all tasks: nothing old is left
+    with pytest.raises(ValueError, match="measured on 4 pairs, more than 3"):
+        require_same_pairs(tmp_path, [experiment], 3, [])
     with pytest.raises(ValueError, match=r"two-room, push-t with 4 pairs, not 5; give --pairs 4"):
         require_same_pairs(tmp_path, [experiment], 5, ["cube"])

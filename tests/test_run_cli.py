@@ -57,3 +57,15 @@ def test_more_pairs_than_the_held_out_episodes_hold_are_refused_before_any_train
     run = ["run", "two-room", "--preset", "smoke", "--pairs", "1000", "--out", str(folder)]
     assert "pairs" in refusal(capsys, *run)
     assert not list(folder.glob("world*"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [("--controller", "cme", "'cme' is neither one of"), ("--device", "quantum", "quantum")],
+)
+def test_unknown_methods_and_devices_are_refused_before_anything_is_made(
+    tmp_path: Path, capsys: Capture, flag: str, value: str, said: str
+) -> None:
+    run = ["run", "two-room", "--preset", "smoke", "--out", str(tmp_path / "new"), flag, value]
+    assert said in refusal(capsys, *run)
+    assert not list(tmp_path.iterdir())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +32,13 @@ def threads(job: int) -> int:
     return job + torch.get_num_threads()
 
 
+def linger(job: tuple[float, Path]) -> Path:
+    seconds, path = job
+    time.sleep(seconds)
+    path.touch()
+    return path
+
+
 def test_all_results_come_back() -> None:
     with worker_pool(2) as pool:
         assert sorted(pool.map_unordered(double, range(20))) == list(range(0, 40, 2))
@@ -37,6 +47,15 @@ def test_all_results_come_back() -> None:
 def test_an_error_in_a_worker_is_raised_here() -> None:
     with worker_pool(1) as pool, pytest.raises(ValueError, match="job 3 is bad"):
         list(pool.map_unordered(fail, [3]))
+
+
+def test_an_interruption_does_not_wait_for_what_the_workers_are_at(tmp_path: Path) -> None:
+    jobs = [(0.0, tmp_path / "quick"), (30.0, tmp_path / "slow"), (0.0, tmp_path / "queued")]
+    with pytest.raises(KeyboardInterrupt), worker_pool(1) as pool:
+        for _ in pool.map_unordered(linger, jobs):
+            raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["quick"]
+    assert not multiprocessing.active_children()
 
 
 def test_a_killed_worker_is_reported_as_such() -> None:

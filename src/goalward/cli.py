@@ -34,6 +34,7 @@ HINTS = {
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
 BAD_INPUT = 2  # exit code: the user can fix it
 INTERRUPTED = 130
+CLOSED_PIPE = 141  # as of programs that the signal ends
 
 COMMANDS: dict[str, Callable[..., Command]] = {
     "doctor": Doctor,
@@ -69,7 +70,19 @@ def parse(arguments: list[str] | None = None) -> Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line and exit code 2."""
     try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    return code
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
         return parse(arguments).run()
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         console.show_error(describe_error(error))
         return BAD_INPUT
@@ -84,8 +97,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.show_error("interrupted; the same command goes on where it stopped")
         return INTERRUPTED
-    finally:
-        sys.stdout.flush()
 
 
 def describe_error(error: ValueError | OSError) -> str:

@@ -291,11 +291,22 @@ def _union(members: tuple[Any, ...], value: Any, where: str) -> Any:
     results = [_attempt(member, value, where) for member in others]
     fitting = [result for result in results if not isinstance(result, ValueError)]
     if not fitting:
+        meant = [
+            result
+            for member, result in zip(others, results, strict=True)
+            if isinstance(value, dict) and _names(member) == {*value}
+        ]
+        if len(meant) == 1:  # it is this one, with a wrong value
+            raise meant[0]
         errors = "; ".join(map(str, results))
         raise ValueError(f"{where}: fits none of its {len(others)} types ({errors})")
     if any(other != fitting[0] for other in fitting):
         raise TypeError(f"{where}: ambiguous union, tell its members apart by a Literal field")
     return fitting[0]
+
+
+def _names(kind: Any) -> set[str]:
+    return {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
 
 
 def _attempt(kind: Any, value: Any, where: str) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from goalward.runtime.card import INSTALL
 from goalward.tasks.gl import INSTALL_HINT, prepare_gl
 from goalward.tasks.swm import INSTALL_SIM, PINNED_VERSION
 
@@ -28,6 +29,8 @@ SIMULATORS = {
     "opencv-python-headless": "cv2",
     "shapely": "shapely",
 }
+EXPORTERS = {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"}
+SIMULATING, EXPORTING = "simulating the tasks", "exporting controllers to ONNX, and running those"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +48,8 @@ def examine(folder: Path) -> Iterator[Finding]:
     """Examine the machine; `folder` is where results would be written."""
     yield _python()
     yield _torch()
-    yield from map(_simulator, SIMULATORS)
+    yield from (_package(name, SIMULATORS[name], SIMULATING, INSTALL_SIM) for name in SIMULATORS)
+    yield from (_package(name, EXPORTERS[name], EXPORTING, INSTALL) for name in EXPORTERS)
     yield _gl()
     yield _disk(folder)
 
@@ -77,9 +81,7 @@ def _torch() -> Finding:
     return Finding(name="torch", ok=True, found=answer)
 
 
-def _simulator(distribution: str) -> Finding:
-    module = SIMULATORS[distribution]
-    needed_for = "simulating the tasks"
+def _package(distribution: str, module: str, needed_for: str, fix: str) -> Finding:
     try:
         version = importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -90,7 +92,7 @@ def _simulator(distribution: str) -> Finding:
         found, ok = f"{version}, but goalward is made for {PINNED_VERSION}", False
     else:
         found, ok = version, True
-    return Finding(name=distribution, ok=ok, found=found, fix=INSTALL_SIM, needed_for=needed_for)
+    return Finding(name=distribution, ok=ok, found=found, fix=fix, needed_for=needed_for)
 
 
 def _gl() -> Finding:

@@ -22,6 +22,10 @@ def appearing(path: Path) -> Iterator[Path]:
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
+    except OSError as error:
+        if error.filename is not None and os.fspath(error.filename) == str(temporary):
+            error.filename = str(path)  # which is what the user knows
+        raise
     finally:
         _discard(temporary)
 

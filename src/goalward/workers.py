@@ -68,11 +68,16 @@ def worker_pool(workers: int) -> Iterator[Pool]:
         ValueError: fewer than one worker.
     """
     require_workers(workers)
-    context = multiprocessing.get_context("spawn")
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     with _one_thread_each():
         executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
         try:
             yield Pool(executor)
+        except BaseException:  # what they are at may take hours, and can be taken up again
+            for process in multiprocessing.active_children():
+                if process not in others:
+                    process.kill()
+            raise
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
 

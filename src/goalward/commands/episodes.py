@@ -108,6 +108,7 @@ class Inspect:
         from goalward.data.summary import summarise, task_name
         from goalward.evaluate.floors import solved_share
         from goalward.tasks import TASKS, get_task
+        from goalward.world.windows import obstacles
 
         with open_episodes(self.path) as episodes:
             summary = summarise(episodes)
@@ -117,10 +118,18 @@ class Inspect:
             task = TASKS.get(name or "")
             solved = {} if task is None else solved_share(episodes, task)
             local = episodes.path.parent if episodes.path.exists() else Path()
-            sheet = self.sheet or local / "contact_sheet.png"
-            save_contact_sheet(episodes, sheet)
+            target = self.sheet or local / "contact_sheet.png"
+            sheet: Path | None = target
+            try:
+                save_contact_sheet(episodes, target)
+            except OSError:
+                if self.sheet is not None:
+                    raise
+                sheet = None  # what others keep may be read only
+            problems = obstacles(episodes)
         if self.as_json:
-            facts = asdict(summary) | {"solved_pairs": solved, "contact_sheet": str(sheet)}
+            facts = asdict(summary) | {"solved_pairs": solved, "problems": problems}
+            facts["contact_sheet"] = None if sheet is None else str(sheet)
             console.show_json(facts)
             return 0
         console.show_facts(
@@ -133,7 +142,11 @@ class Inspect:
                     f"{summary.steps:,} ({summary.shortest} to {summary.longest} an episode)",
                 ),
                 *((f"solved at the start: {p}", f"{100 * s:.1f}%") for p, s in solved.items()),
-                ("contact sheet", str(sheet)),
+                (
+                    "contact sheet",
+                    str(sheet or f"none: {local} cannot be written to; give --sheet"),
+                ),
+                *(("train-world will refuse it", problem) for problem in problems),
             ],
         )
         columns = [(c.name, str(c.shape), c.dtype) for c in summary.columns]

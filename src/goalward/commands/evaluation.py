@@ -37,8 +37,8 @@ class Evaluate:
     episodes: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="(default: none)")] = (
         None
     )
-    """Episode file to draw the pairs from, unless the folder has some; without it, those that come
-    with goalward."""
+    """Episode file to draw the pairs from, unless the folder has some of it; without it, those that
+    come with goalward."""
     pairs: int = defaults.PAIRS
     """Start and goal pairs."""
     protocol: defaults.ProtocolName = "paper"
@@ -52,7 +52,7 @@ class Evaluate:
     seed: int = defaults.SEED
     """Seed of the pairs."""
     seeds: tuple[int, ...] = (defaults.SEED,)
-    """Seeds of the methods that draw at random."""
+    """Seeds of the methods that draw at random; others are run once."""
     environments: int = defaults.ENVIRONMENTS
     """Environments that run side by side."""
     workers: NumWorkers = None
@@ -77,6 +77,8 @@ class Evaluate:
 
         use_threads(self.threads)
         task = get_task(self.task)
+        workers = usable_cpus() if self.workers is None else self.workers
+        self._require_usable(workers)
         out = Path("runs", f"{task.name}-evaluation") if self.out is None else self.out
         config = PairsConfig(
             task=task.name,
@@ -106,7 +108,7 @@ class Evaluate:
                 observer=observer,
                 budget=self.budget,
                 environments=self.environments,
-                workers=usable_cpus() if self.workers is None else self.workers,
+                workers=workers,
                 on_progress=update,
             )
         pictures = save_comparison(out, pairs, runs, shown=self.video, budget=self.budget)
@@ -115,3 +117,15 @@ class Evaluate:
         else:
             show_evaluation(found, out, pictures)
         return 0
+
+    def _require_usable(self, workers: int) -> None:
+        """Refuse what would be refused later, when pairs are drawn or episodes have been run."""
+        from goalward.checks import whole_number
+        from goalward.controllers.environments import MOST_STEPS
+        from goalward.evaluate.show import require_pairs
+        from goalward.workers import require_workers
+
+        require_workers(workers)
+        whole_number(self.budget, "budget", most=MOST_STEPS)
+        whole_number(self.environments, "environments")
+        require_pairs(self.video, self.pairs)

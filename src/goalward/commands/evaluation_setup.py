@@ -18,7 +18,7 @@ from goalward.devices import choose_device
 from goalward.evaluate.cells import Method, Observer
 from goalward.evaluate.evaluation import PAIRS, Run, prepare_pairs
 from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig, save_pairs
-from goalward.evaluate.methods import Models, make_method, names
+from goalward.evaluate.methods import Models, make_method, names, require_method
 from goalward.runtime.card import SUFFIX as ONNX
 from goalward.runtime.method import onnx_method
 from goalward.tasks.spec import Task
@@ -49,37 +49,64 @@ def evaluation_runs(
     Raises:
         ValueError: a method is unknown, or a model is missing, another task's, or of another split.
     """
+    require_methods(specs, task)
+    if not seeds:
+        raise ValueError("there is no seed to run methods with; give some with --seeds")
     chosen = choose_device(device)
     read = partial(_read, task=task, split=split, device=chosen)
-    named = {spec: read(path) for spec in specs if (path := _path(spec, task)) is not None}
+    files = {spec: _controller_and_settings(spec, task) for spec in specs}
+    named = {spec: read(path) for spec, (path, _) in files.items() if path is not None}
     loaded = [_trained(path, read) for path in models]
     loaded = loaded or [found for found in named.values() if isinstance(found, InverseModel)][:1]
     pairwise_model = None if pairwise is None else _trained(pairwise, read)
     runs: list[Run] = []
     for spec in specs:
         own = named.get(spec)
+        path, settings = files[spec]
         if isinstance(own, Method):
-            runs += [Run(method=own, seed=seed) for seed in seeds]
+            if settings:
+                raise ValueError(f"{path}: exported with its settings, so that {settings} is late")
+            runs.append(Run(method=own, seed=seeds[0]))
             continue
-        for seed, model in _seeded(loaded if own is None else [own], seeds):
+        direct = f"gc-idm:{settings}" if settings else "gc-idm"
+        name = spec if own is None else direct
+        for seed, model in _repeats(name, loaded if own is None else [own], seeds):
             both = Models(controller=model, pairwise=pairwise_model)
-            name = spec if own is None else "gc-idm"
             method = make_method(name, both, action_dim=task.action_dim)
-            if own is not None and spec != BUNDLED:
-                method = replace(method, name=f"gc-idm@{_label(Path(spec))}")
+            if path is not None and spec.partition(":")[0] != BUNDLED:
+                method = replace(method, name=f"{name}@{_label(path)}")
             runs.append(Run(method=method, seed=seed))
+    for run in runs:
+        run.method.make(run.seed)  # unusable settings are told before anything is run
     if not loaded:
         return runs, None
     first = loaded[0]
     return runs, Observer(world_id=first.card.world_id, encode=FrameEncoder(first.world))
 
 
-def _path(spec: str, task: Task) -> Path | None:
-    """Where the controller is that a method stands for; None if it is a name."""
-    if spec == BUNDLED:
-        return controller_path(task.name)
-    path = Path(spec)
-    return path if spec.partition(":")[0] not in names() and path.exists() else None
+def require_methods(specs: Sequence[str], task: Task) -> None:
+    """Refuse methods that there are not, before hours are spent on what comes before them.
+
+    Raises:
+        ValueError: one is neither a method nor a controller's path, or there is none at all.
+    """
+    if not specs:
+        raise ValueError("there is no method to run; name some with --controller")
+    for spec in specs:
+        if _controller_and_settings(spec, task)[0] is None:
+            require_method(spec)
+
+
+def _controller_and_settings(spec: str, task: Task) -> tuple[Path | None, str]:
+    """Where the controller is that a method stands for (None if it is a name), and its settings."""
+    if spec.partition(":")[0] in names():
+        return None, ""
+    if spec != BUNDLED and Path(spec).exists():
+        return Path(spec), ""
+    name, _, settings = spec.rpartition(":") if ":" in spec else (spec, "", "")
+    if name == BUNDLED:
+        return controller_path(task.name), settings
+    return (Path(name) if Path(name).exists() else None), settings
 
 
 def _read(
@@ -146,6 +173,15 @@ def require_fitting(
             f"{path}: its training held out other episodes ({held_out}) than the pairs come from "
             f"({split}); use --in-distribution, which says so in the result"
         )
+
+
+def _repeats(
+    name: str, models: Sequence[InverseModel], seeds: Sequence[int]
+) -> list[tuple[int, InverseModel | None]]:
+    """The seeds to run a method with, each with its model; what draws nothing has one a model."""
+    found = _seeded(models, seeds)
+    most = {"gc-idm": max(1, len(models)), "zero": 1}.get(name.partition(":")[0], len(found))
+    return found[:most]
 
 
 def _seeded(

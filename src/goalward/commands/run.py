@@ -51,8 +51,12 @@ class RunTask:
 
     def run(self) -> int:
         """Run every stage that is missing, and print the table."""
-        from goalward.devices import use_threads
+        from goalward.commands.evaluation_setup import require_methods
+        from goalward.devices import choose_device, use_threads
+        from goalward.tasks import get_task
 
+        require_methods(self.controller, get_task(self.task))
+        choose_device(self.device)
         use_threads(self.threads)
         folder = Path("runs", self.task) if self.out is None else self.out
         found, pictures = self._compare(self._pipeline(folder))

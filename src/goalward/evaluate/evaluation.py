@@ -18,6 +18,8 @@ import torch
 
 from goalward import defaults
 from goalward.config import content_id, differences, from_json, read_json, to_json, write_json
+from goalward.data.episodes import open_episodes
+from goalward.data.identity import episodes_id
 from goalward.evaluate.cells import Method, Observer, Setting, run_cell
 from goalward.evaluate.frozen_pairs import (
     FrozenPairs,
@@ -73,17 +75,25 @@ def prepare_pairs(folder: Path, config: PairsConfig, dataset: Path | None) -> Fr
 
     Raises:
         ValueError: the folder holds other pairs, or there is nothing to draw from.
+        OSError: there is no such dataset.
     """
     path = folder / PAIRS
     if not path.exists():
         if dataset is None:
             raise ValueError(f"{path}: no pairs there yet; give the episodes to draw them from")
+        drawn = freeze_pairs(dataset, config)
         folder.mkdir(parents=True, exist_ok=True)
-        save_pairs(path, freeze_pairs(dataset, config))
+        save_pairs(path, drawn)
     pairs = load_pairs(path)
     if pairs.card.config != config:
         changes = differences(to_json(pairs.card.config), to_json(config))
         raise ValueError(f"{path}: other pairs than asked for ({changes}); use another --out")
+    if dataset is not None:
+        with open_episodes(dataset) as episodes:
+            if episodes_id(episodes) != pairs.card.episodes_id:
+                raise ValueError(
+                    f"{path}: pairs of other episodes than {dataset}; use another --out"
+                )
     return pairs
 
 

@@ -58,6 +58,15 @@ def names() -> tuple[str, ...]:
     return ("gc-idm", *SOLVERS, "hybrid", "interpolation", "random", "zero")
 
 
+def require_method(spec: str) -> None:
+    """Refuse what is no method's name, with or without settings."""
+    name = spec.partition(":")[0]
+    if name not in names():
+        raise ValueError(
+            f"method {name!r} is neither one of {', '.join(names())}, nor the path of a controller"
+        )
+
+
 def make_method(spec: str, models: Models, *, action_dim: int) -> Method:
     """The method that a name, with settings after a colon, stands for.
 
@@ -67,8 +76,7 @@ def make_method(spec: str, models: Models, *, action_dim: int) -> Method:
     if not isinstance(spec, str):
         raise ValueError(f"a method must be a name, got {shown(spec)}")
     name, _, settings = spec.partition(":")
-    if name not in names():
-        raise ValueError(f"method {name!r} is not one of {', '.join(names())}")
+    require_method(spec)
     if name in ("random", "zero"):
         config, make = _blind(name, action_dim)
         model: InverseModel | None = None

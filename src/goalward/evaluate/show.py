@@ -19,6 +19,17 @@ from goalward.evaluate.simulators import SimulatorPool, simulator_pool
 SHOWN = 1  # pairs, if none are named
 
 
+def require_pairs(shown: Sequence[int], count: int) -> None:
+    """Refuse to show pairs that there are not.
+
+    Raises:
+        ValueError: there is no pair of that number.
+    """
+    for number in shown:
+        if not 0 <= number < count:
+            raise ValueError(f"there is no pair {number}, only 0 to {count - 1}")
+
+
 def save_comparison(
     folder: Path,
     pairs: FrozenPairs,
@@ -39,9 +50,7 @@ def save_comparison(
     Raises:
         ValueError: there is no pair of that number.
     """
-    for number in shown:
-        if not 0 <= number < len(pairs.attempts):
-            raise ValueError(f"there is no pair {number}, only 0 to {len(pairs.attempts) - 1}")
+    require_pairs(shown, len(pairs.attempts))
     methods = list({run.method.name: run for run in reversed(runs)}.values())[::-1]
     about = [
         budget,

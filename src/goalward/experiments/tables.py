@@ -180,13 +180,19 @@ def stored_table(folder: Path, name: str) -> Table | None:
 def require_same_pairs(
     folder: Path, experiments: Sequence[Experiment | Study], pairs: int, tasks: Sequence[str]
 ) -> None:
-    """Refuse to measure beside tasks that were measured on other pairs, before hours are spent.
+    """Refuse what would spoil earlier tables, before hours are spent.
 
     Raises:
-        ValueError: a table there has other tasks with another number of pairs.
+        ValueError: a table there has other tasks with another number of pairs, or the same tasks
+            with more pairs.
     """
     for one in experiments:
         old = stored_table(folder, one.id)
+        if old is not None and old.pairs > pairs:
+            raise ValueError(
+                f"{folder / one.id}.json was measured on {old.pairs} pairs, more than {pairs}; "
+                f"give --pairs {old.pairs}, or another --out"
+            )
         others = [] if old is None or not tasks else [t for t in old.tasks if t not in tasks]
         if old is not None and others and old.pairs != pairs:
             raise ValueError(

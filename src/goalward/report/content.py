@@ -73,13 +73,23 @@ def read_report(folder: Path) -> Report:
     Raises:
         ValueError: there are none, or one is damaged.
     """
-    tables = [read_config(Table, path) for path in sorted(folder.glob("*.json"))]
+    tables = [_table(path) for path in sorted(folder.glob("*.json"))]
     if not tables:
         raise ValueError(f"{folder}: no tables there; run `goalward reproduce` first")
     order = [one.id for one in find_experiments(())]
     tables.sort(key=lambda table: order.index(table.id) if table.id in order else len(order))
     sections = tuple(_section(table, folder) for table in tables)
     return Report(sections=sections)
+
+
+def _table(path: Path) -> Table:
+    try:
+        return read_config(Table, path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; a report is made from a folder of `goalward reproduce`, such as "
+            "runs/experiments/tables/cpu"
+        ) from error
 
 
 def _section(table: Table, folder: Path) -> Section:

@@ -296,8 +296,8 @@ def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) 
     if size != model.encoder.image_size:
         raise ValueError(
             f"{episodes.path}: frames have {size} pixels a side, the model takes "
-            f"{model.encoder.image_size}; collect with --image-size {model.encoder.image_size} or "
-            "choose another preset"
+            f"{model.encoder.image_size}; collect with --image-size {model.encoder.image_size}, or "
+            f"train for these frames with --set model.encoder.image_size={size}"
         )
     if action_dim != model.action_dim:
         raise ValueError(

@@ -133,6 +133,23 @@ def require_finite_actions(episodes: Episodes) -> None:
         )
 
 
+def obstacles(episodes: Episodes) -> list[str]:
+    """Why no world model can be trained on a file, a line a reason; its frames are not read."""
+    return [
+        reason
+        for require in (sizes, require_finite_actions)
+        if (reason := _refusal(require, episodes))
+    ]
+
+
+def _refusal(require: Callable[[Episodes], object], episodes: Episodes) -> str:
+    try:
+        require(episodes)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 @lru_cache(maxsize=1)
 def _epoch_order(num_windows: int, seed: int, epoch: int) -> Index:
     return generator("world-windows", seed, epoch).permutation(num_windows)
