@@ -259,13 +259,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 def test_pairs_of_one_episode_that_are_alike_widen_the_intervals() -> None:
     rng = np.random.default_rng(0)
     rates, differences = [], []
-    for _ in range(300):  # 20 episodes of 10 pairs, in most of which all pairs end alike
+    none = [row(pair=k, episode=k // 10, success=False) for k in range(200)]
+    for _ in range(150):  # 20 episodes of 10 pairs, in most of which all pairs end alike
         wins = rng.random(20) < 0.7
         some = [
             row(pair=k, episode=k // 10, success=bool(wins[k // 10] ^ (rng.random() < 0.1)))
             for k in range(200)
         ]
-        none = [row(pair=k, episode=k // 10, success=False) for k in range(200)]
         rate, found = summarise_method(some).rate, paired_difference(some, none)
         rates.append(rate.low <= 0.66 <= rate.high)
         differences.append(found.low <= 0.66 <= found.high)

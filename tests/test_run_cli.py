@@ -50,6 +50,7 @@ def test_a_task_runs_from_nothing_to_the_table_and_is_not_run_twice(
     assert written(folder) == before
 
 
+@pytest.mark.slow
 def test_more_pairs_than_the_held_out_episodes_hold_are_refused_before_any_training(
     tmp_path: Path, capsys: Capture
 ) -> None:
