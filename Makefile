@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PARALLEL := -n 2 --dist worksteal
 
-.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-controllers bench-compare bench-upper-bound docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-world-curve bench-controllers bench-compare bench-upper-bound docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,10 @@ bench-plan: $(INSTALLED) ## CEM planning speed beside stable-worldmodel's, and b
 PRESET ?= cpu
 bench-world: $(INSTALLED) gl ## world models of all tasks from nothing (PRESET=cpu or cpu-long); writes results/world
 	$(BIN)/python -m benchmarks.world --preset $(PRESET)
+	$(BIN)/python docs/build.py
+
+bench-world-curve: $(INSTALLED) gl ## probe errors over the time of training (Push-T, cpu-long; hours); writes results/world-curve
+	$(BIN)/python -m benchmarks.world_curve
 	$(BIN)/python docs/build.py
 
 bench-compare: $(INSTALLED) gl ## all methods on the same pairs (PRESET as above; hours); writes results/compare

@@ -260,7 +260,7 @@ def test_pairs_of_one_episode_that_are_alike_widen_the_intervals() -> None:
     rng = np.random.default_rng(0)
     rates, differences = [], []
     none = [row(pair=k, episode=k // 10, success=False) for k in range(200)]
-    for _ in range(150):  # 20 episodes of 10 pairs, in most of which all pairs end alike
+    for _ in range(300):  # 20 episodes of 10 pairs, in most of which all pairs end alike
         wins = rng.random(20) < 0.7
         some = [
             row(pair=k, episode=k // 10, success=bool(wins[k // 10] ^ (rng.random() < 0.1)))

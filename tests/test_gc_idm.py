@@ -198,11 +198,11 @@ def test_a_pairwise_model_gives_the_actions_between_two_latents(tmp_path: Path) 
 
 def test_noise_on_latents_is_scaled_by_their_spread_and_only_in_training(tmp_path: Path) -> None:
     config = ControllerConfig(network=SMALL, schedule=IDMSchedule(steps=1))
-    clean = trained(config, tmp_path / "a", steps=150).errors()[0].mse
+    clean = trained(config, tmp_path / "a", steps=300).errors()[0].mse
     noisy = replace(config, noise=NoiseConfig(sigma=1.0))
     uniform = replace(config, noise=NoiseConfig(sigma=1.0, schedule="uniform"))
     errors = [
-        trained(c, tmp_path / name, steps=150).errors()[0].mse
+        trained(c, tmp_path / name, steps=300).errors()[0].mse
         for c, name in ((noisy, "b"), (uniform, "c"))
     ]
     assert clean < errors[1] < errors[0]

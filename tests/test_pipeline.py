@@ -14,7 +14,7 @@ from goalward.data.splits import split_episodes
 from goalward.pipeline import Pipeline
 from goalward.tasks import get_task
 
-EPISODES, DEMONSTRATIONS = defaults.PRESET_EPISODES["smoke"]["two-room"], 22
+EPISODES, DEMONSTRATIONS = defaults.PRESET_EPISODES["smoke"]["two-room"], 30
 
 
 @pytest.fixture(name="pipeline")

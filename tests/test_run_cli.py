@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,12 @@ def test_a_task_runs_from_nothing_to_the_table_and_is_not_run_twice(
     assert written(folder) == before
 
 
-@pytest.mark.slow
 def test_more_pairs_than_the_held_out_episodes_hold_are_refused_before_any_training(
-    tmp_path: Path, capsys: Capture
+    smoke_runs: Path, capsys: Capture
 ) -> None:
-    folder = tmp_path / "two-room"
+    folder = smoke_runs / "smoke" / "two-room"
+    for made in ("world", "latents", "controller-42"):
+        shutil.rmtree(folder / made)
     run = ["run", "two-room", "--preset", "smoke", "--pairs", "1000", "--out", str(folder)]
     assert "pairs" in refusal(capsys, *run)
     assert not list(folder.glob("world*"))

@@ -65,7 +65,10 @@ def evaluation_runs(
         path, settings = files[spec]
         if isinstance(own, Method):
             if settings:
-                raise ValueError(f"{path}: exported with its settings, so that {settings} is late")
+                raise ValueError(
+                    f"{path}: an exported controller keeps the settings that it was exported with; "
+                    f"leave out :{settings}, or give the controller that it was made from"
+                )
             runs.append(Run(method=own, seed=seeds[0]))
             continue
         direct = f"gc-idm:{settings}" if settings else "gc-idm"
