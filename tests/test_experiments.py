@@ -111,6 +111,14 @@ def test_cells_are_shared_between_experiments() -> None:
     assert set(both) == set(alone)
 
 
+def test_a_slow_method_has_the_first_seed_alone() -> None:
+    (main,) = find_experiments(["main"])
+    assert isinstance(main, Experiment)
+    seeds = {name: {c.seed for _, m, c in main.cells("cube") if m == name} for name in main.methods}
+    assert seeds.pop("cem") == {42}
+    assert set(map(frozenset, seeds.values())) == {frozenset({42, 123, 456})}
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "margin", "verdict"),
     [

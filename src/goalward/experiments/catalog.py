@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from goalward.experiments.cell import SEEDS
 from goalward.experiments.experiment import (
     GC_IDM,
     WITH_TIME_TO_GO,
@@ -130,7 +131,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         axis=PAIRS,
         points=SIZES,
         methods=(GC_IDM, WITH_TIME_TO_GO, "hybrid", CEM, "random", "zero"),
-        seeds=(42, 123, 456),
+        seeds=SEEDS,
+        slow=(CEM,),
         figure=solver_figure,
         timed=True,
         chart="bars",

@@ -62,6 +62,7 @@ class Experiment:
         points: The columns.
         methods: The rows.
         seeds: Of every cell.
+        slow: Those of the methods that take too long for more than the first seed.
         figure: The paper's figures.
         claims: What can be judged.
         timed: Whether decisions are timed, too, all methods in one sitting.
@@ -76,6 +77,7 @@ class Experiment:
     methods: tuple[MethodName, ...] = (GC_IDM,)
     tasks: tuple[str, ...] = TASKS
     seeds: tuple[int, ...] = SEEDS[:1]
+    slow: tuple[MethodName, ...] = ()
     figure: PaperFigure = no_figure
     claims: tuple[Claim, ...] = ()
     timed: bool = False
@@ -93,6 +95,6 @@ class Experiment:
         """Every cell of a task, with its place in the table."""
         for method in self.methods:
             for point in self.points:
-                for seed in self.seeds:
+                for seed in self.seeds[:1] if method in self.slow else self.seeds:
                     cell = Cell(task=task, method=method, seed=seed)
                     yield point, method, replace(cell, **point.changes)
