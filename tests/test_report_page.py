@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from goalward.experiments.figures import save_table_figure
 from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Picture, Table, require_same_pairs, save_table
 from goalward.experiments.verdict import Verdict
+from goalward.report.content import read_report
 from test_evaluation import row
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
@@ -178,6 +180,26 @@ def test_the_page_marks_where_the_paper_lies(page: Path) -> None:
     assert "[97.5 =]" in text
     assert "∞ [0.5]" in text  # a number beyond all bounds
     assert text.index("The title of main") < text.index("The title of budget")
+
+
+@pytest.mark.parametrize(
+    ("paper", "low", "high", "shown"),
+    [
+        (100.0, 0.92, 0.997, "(92 to 100) [100 =]"),  # though 99.7 is less
+        (100.0, 0.92, 0.987, "(92 to 99) [100 ↓]"),
+        (97.0, 0.976, 0.997, "(98 to 100) [97 ↑]"),
+    ],
+)
+def test_a_mark_fits_the_interval_that_is_shown(
+    paper: float, low: float, high: float, shown: str, tmp_path: Path
+) -> None:
+    whole = table("main")
+    entry = whole.entries[0]
+    rate = replace(entry.summary.rate, mean=0.95, low=low, high=high)
+    entries = (replace(entry, paper=paper, summary=replace(entry.summary, rate=rate)),)
+    save_table(tmp_path, replace(whole, entries=entries, verdicts=()))
+    (section,) = read_report(tmp_path).sections
+    assert section.grids[0].rows[0][1].endswith(shown)
 
 
 def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:

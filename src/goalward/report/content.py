@@ -159,17 +159,23 @@ def _cell(entry: Entry | None) -> str:
     rate, spread = entry.summary.rate, entry.summary.seed_std
     text = f"{100 * rate.mean:.1f}"
     text += "" if spread is None else f" ±{100 * spread:.1f}"
-    text += f" ({100 * rate.low:.0f} to {100 * rate.high:.0f})"
+    text += " ({} to {})".format(*_shown_bounds(entry))
     return text if entry.paper is None else f"{text} [{entry.paper:g} {_mark(entry)}]"
 
 
 def _mark(entry: Entry) -> str:
-    """Where our interval lies: around the paper's figure, above it or below it."""
+    """Where our interval, as it is shown, lies: around the paper's figure, above it or below it."""
     assert entry.paper is not None
-    rate = entry.summary.rate
-    if 100 * rate.low > entry.paper:
+    low, high = _shown_bounds(entry)
+    if low > entry.paper:
         return ABOVE
-    return BELOW if 100 * rate.high < entry.paper else AROUND
+    return BELOW if high < entry.paper else AROUND
+
+
+def _shown_bounds(entry: Entry) -> tuple[int, int]:
+    """The interval in whole percent."""
+    rate = entry.summary.rate
+    return round(100 * rate.low), round(100 * rate.high)
 
 
 def _rest(entries: Sequence[Entry], method: str) -> tuple[str, ...]:
