@@ -14,7 +14,7 @@ import pytest
 
 from goalward import cli
 from goalward.config import read_config
-from goalward.drawing import new_figure, save_figure
+from goalward.drawing import add_common_legend, new_figure, save_figure
 from goalward.evaluate.filmstrip import Strip, save_gif
 from goalward.evaluate.summary import Difference, summarise_method
 from goalward.evaluate.timing import Latency
@@ -200,6 +200,33 @@ def test_a_mark_fits_the_interval_that_is_shown(
     save_table(tmp_path, replace(whole, entries=entries, verdicts=()))
     (section,) = read_report(tmp_path).sections
     assert section.grids[0].rows[0][1].endswith(shown)
+
+
+def test_times_that_were_not_taken_have_no_column(tmp_path: Path) -> None:
+    whole = table("main")
+    timed, untimed = tmp_path / "timed", tmp_path / "untimed"
+    for folder in (timed, untimed):
+        folder.mkdir()
+    save_table(timed, whole)
+    save_table(untimed, replace(whole, entries=tuple(_untimed(e) for e in whole.entries)))
+    headers = [read_report(folder).sections[0].grids[0].header for folder in (timed, untimed)]
+    assert headers[0][-1] == "ms a decision" and headers[1] == headers[0][:-1]
+
+
+def _untimed(entry: Entry) -> Entry:
+    return replace(entry, latency=None)
+
+
+@pytest.mark.parametrize("letters", [3, 15, 25, 45])
+def test_a_legend_stays_inside_its_figure(letters: int) -> None:
+    figure = new_figure(6, 3)
+    axes = figure.add_subplot()
+    for k in range(6):
+        axes.plot([0, 1], [k, k], label=str(k) + "m" * letters)
+    add_common_legend(figure, axes)
+    figure.canvas.draw()
+    extent = figure.legends[0].get_window_extent()
+    assert extent.x0 >= 0 and extent.x1 <= figure.bbox.x1
 
 
 def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:

@@ -56,4 +56,5 @@ def use_threads(number: int | None) -> None:
 def machine() -> str:
     """What a figure was measured on."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{platform.machine()}, {usable_cpus()} CPUs, {gpu}"
+    cpus = usable_cpus()
+    return f"{platform.machine()}, {cpus} CPU{'s' if cpus > 1 else ''}, {gpu}"

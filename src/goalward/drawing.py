@@ -30,6 +30,12 @@ DPI = 150
 SMALL = 8  # points of the type of labels and legends
 PANEL_WIDTH, PANEL_HEIGHT, HEADING_HEIGHT = 3.7, 2.7, 0.6  # inches
 MIN_WIDTH = 6.0  # inches that a heading needs
+MOST_LEGEND_COLUMNS = 4
+POINTS_PER_INCH = 72
+LEGEND_MARK, LEGEND_LETTER = (
+    4.8,
+    0.55,
+)  # ems that a legend's mark with its margins and a letter need
 
 STEP, SECONDS = "step", "seconds"
 SMOOTHED_PART = 40  # a smoothed line averages over one part in so many of its curve
@@ -138,11 +144,20 @@ def add_common_legend(figure: Figure, axes: Axes) -> None:
         shown,
         names,
         loc="outside lower center",
-        ncols=min(len(names), 4),
+        ncols=_legend_columns(names, figure.get_figwidth()),
         fontsize=SMALL,
         frameon=False,
         labelcolor=INK,
     )
+
+
+def _legend_columns(names: Sequence[str], width: float) -> int:
+    """So many columns, four at most, as fit into a figure's width in inches."""
+    from matplotlib.textpath import TextPath
+
+    widths = [TextPath((0, 0), name, size=SMALL).get_extents().width for name in names]
+    column = (SMALL * LEGEND_MARK + max(widths, default=0.0)) / POINTS_PER_INCH
+    return max(1, min(len(names), MOST_LEGEND_COLUMNS, int(width / column)))
 
 
 def plot_curve(axes: Axes, curve: Curve, colour: str, label: str) -> None:

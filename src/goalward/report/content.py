@@ -120,17 +120,14 @@ def _grid(table: Table, task: str) -> Grid:
     points = list(dict.fromkeys(entry.point for entry in entries))
     methods = list(dict.fromkeys(entry.method for entry in entries))
     places = {(entry.method, entry.point): entry for entry in entries}
-    comparable = len(points) == 1 or table.axis == PAIRS  # the last point is all there is
-    rows = tuple(
-        (
-            method_name(method),
-            *(_cell(places.get((method, point))) for point in points),
-            *(_rest(entries, method) if comparable else ()),
-        )
-        for method in methods
-    )
-    more = REST if comparable else ()
-    return Grid(task=task, header=(table.axis or "method", *points, *more), rows=rows)
+    columns: dict[str, Sequence[str]] = {
+        table.axis or "method": [method_name(method) for method in methods],
+        **{point: [_cell(places.get((m, point))) for m in methods] for point in points},
+    }
+    if len(points) == 1 or table.axis == PAIRS:  # the last point is all there is
+        rest = zip(*(_rest(entries, method) for method in methods), strict=True)
+        columns |= {name: cells for name, cells in zip(REST, rest, strict=True) if any(cells)}
+    return Grid(task=task, header=tuple(columns), rows=tuple(zip(*columns.values(), strict=True)))
 
 
 def _fact_grid(table: Table, task: str) -> Grid:
