@@ -77,7 +77,7 @@ def compare(task: str, protocol: ProtocolName, arguments: Arguments) -> Path:
         split=pipeline.world_config().split,
     )
     folder = pipeline.pairs_folder(wanted)
-    pairs = prepare_pairs(folder, wanted, pipeline.demonstrations())
+    pairs = prepare_pairs(folder, wanted, pipeline.episodes())
     runs, observer = all_runs(pipeline, controllers, arguments)
     total = len(runs) * len(pairs.attempts)
     with progress(f"evaluate {task}", total, unit="episodes", quiet=False) as update:
@@ -130,7 +130,7 @@ def export(controller: Path) -> Path:
 
 def seconds(pipeline: Pipeline, controllers: Sequence[Path]) -> dict[str, float]:
     """What each stage took; the controllers' mean."""
-    stages = ("episodes", "demonstrations", "world", "latents")
+    stages = ("episodes", "world", "latents")
     folders = {name: pipeline.folder / name for name in stages}
     found = {name: load_manifest(path).seconds for name, path in folders.items() if path.exists()}
     each = [load_manifest(path).seconds for path in controllers]

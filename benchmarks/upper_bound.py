@@ -75,7 +75,7 @@ def state_features(task: Task, rows: Mapping[str, Array]) -> Array:
 def state_latents(pipeline: Pipeline) -> Latents:
     """The demonstrations with true states in place of latents."""
     latents, task = pipeline.latents(), pipeline.task
-    with open_episodes(pipeline.demonstrations()) as episodes:
+    with open_episodes(pipeline.episodes()) as episodes:
         columns = {m.column for m in task.measures}
         rows = {name: episodes.read(name, 0, episodes.num_rows) for name in columns}
     states = replace(latents, z=state_features(task, rows))
@@ -145,7 +145,7 @@ def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
         count=arguments.pairs,
         split=pipeline.world_config().split,
     )
-    pairs = prepare_pairs(pipeline.pairs_folder(wanted), wanted, pipeline.demonstrations())
+    pairs = prepare_pairs(pipeline.pairs_folder(wanted), wanted, pipeline.episodes())
     latents, config = state_latents(pipeline), pairs.card.config
     found: dict[str, list[list[bool]]] = {mode: [] for mode in MODES}
     with simulator_pool(

@@ -1,7 +1,7 @@
 """How the error of a task's latents falls with the time of training: one training a length.
 
 Every length is a training of its own, with its own warm-up and decay: what one gets for so many
-minutes, and for more episodes. All are judged on the same held-out episodes. Writes
+minutes. All are judged on the same held-out episodes. Writes
 `results/world-curve/` and the picture in docs/WORLD.md.
 """
 
@@ -18,10 +18,10 @@ import tyro
 from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
 from benchmarks.world import undisturbed_seconds
 from goalward.artifacts import load_manifest
-from goalward.config import override, read_json, to_json, write_json
+from goalward.config import read_json, to_json, write_json
 from goalward.console import show_line
 from goalward.data.episodes import open_episodes
-from goalward.data.splits import Split, split_episodes
+from goalward.data.splits import split_episodes
 from goalward.defaults import PresetName
 from goalward.devices import machine
 from goalward.drawing import (
@@ -37,7 +37,7 @@ from goalward.drawing import (
 )
 from goalward.world.checkpoint import load_world
 from goalward.world.judge import full_probes, known_measures
-from goalward.world.stage import known_task, train_world, training_split
+from goalward.world.stage import known_task, training_split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,8 +56,6 @@ class Arguments:
     """The preset whose episodes and world model to train."""
     steps: tuple[int, ...] = (1_000, 3_200)
     """Lengths of training, beside the preset's own."""
-    more_episodes: tuple[int, ...] = (1_000,)
-    """Lengths of training on all demonstrations of the controllers, where these are more."""
     runs: Path = RUNS
     """Where datasets and weights go."""
 
@@ -66,57 +64,31 @@ def measure(arguments: Arguments) -> list[Point]:
     """Train every length, the shortest first, and judge all by the same episodes."""
     pipeline = bench_pipeline(arguments.task, arguments.preset, arguments.runs)
     lengths = sorted({*arguments.steps, pipeline.world_config().schedule.steps})
-    episodes, demonstrations = pipeline.episodes(), pipeline.demonstrations()
-    worlds = {}
-    if demonstrations != episodes:
-        for steps in arguments.more_episodes:
-            config = override(pipeline.world_config(), [f"schedule.steps={steps}"])
-            world = pipeline.folder / f"world-demonstrations-{steps}"
-            with pipeline.bar("train-world", steps, "frames") as update:
-                train_world(config, demonstrations, world, thorough=False, on_progress=update)
-            worlds[world] = demonstrations
+    points = []
     for steps in lengths:
         changed = replace(pipeline, world_changes=(f"schedule.steps={steps}",), curves=False)
-        worlds[changed.world()] = episodes
-    points = [judged(world, trained_on, episodes, episodes) for world, trained_on in worlds.items()]
-    if demonstrations != episodes:
-        points.append(judged(pipeline.world(), episodes, demonstrations, episodes))
+        points.append(judged(changed.world(), pipeline.episodes()))
     return at_one_pace(points)
 
 
-def judged(world: Path, trained_on: Path, fitted_on: Path, judged_on: Path) -> Point:
-    """What the network probe reads from a world model's latents, and where these come from.
-
-    Args:
-        world: The world model.
-        trained_on: Its episodes.
-        fitted_on: The probe's episodes, which begin with those that it is judged on.
-        judged_on: Whose held-out episodes it is judged on.
-    """
+def judged(world: Path, dataset: Path) -> Point:
+    """What the network probe reads from a world model's latents of held-out episodes."""
     manifest, loaded = load_manifest(world), load_world(world)
     history, split = read_json(world / "history.json"), training_split(world)
-    with open_episodes(fitted_on) as fitted, open_episodes(judged_on) as judging:
-        sides = Split(
-            split_episodes(fitted.num_episodes, split).train,
-            split_episodes(judging.num_episodes, split).held_out,
-        )
-        measures = known_measures(fitted, known_task(fitted, None))
-        scores = full_probes(loaded.model, fitted, measures, sides, seed=0).network
+    with open_episodes(dataset) as episodes:
+        number = episodes.num_episodes
+        measures = known_measures(episodes, known_task(episodes, None))
+        sides = split_episodes(number, split)
+        scores = full_probes(loaded.model, episodes, measures, sides, seed=0).network
     return {
         "steps": int(max(row["step"] for row in history)),
-        "episodes": _number(trained_on),
-        "probe_episodes": _number(fitted_on),
+        "episodes": number,
         "undisturbed_seconds": undisturbed_seconds(history),
         "network": [to_json(score) for score in scores],
         "git_revision": manifest.git_revision,
         "torch": manifest.versions["torch"],
         "machine": machine(),
     }
-
-
-def _number(dataset: Path) -> int:
-    with open_episodes(dataset) as episodes:
-        return episodes.num_episodes
 
 
 def at_one_pace(points: Sequence[Point]) -> list[Point]:
@@ -132,36 +104,20 @@ def curve_figure(points: Sequence[Point], title: str) -> Figure:
     figure = new_figure(*panels_size(1, len(measures)))
     add_heading(figure, title)
     panels = figure.subplots(1, len(measures), squeeze=False)[0]
-    lines = sorted({_data(point) for point in points})
+    minutes = np.array([point["minutes"] for point in points])
     for column, (axes, name) in enumerate(zip(panels, measures, strict=True)):
         style_axes(axes, name)
         values = []
-        for colour, data in zip(CYCLE, lines, strict=False):
-            shown = [point for point in points if _data(point) == data]
-            minutes = np.array([point["minutes"] for point in shown])
-            scores = [point["network"][column] for point in shown]
-            for key, style in (("rmse", "-"), ("median", ":")):
-                values.append(np.array([score[key] for score in scores]))
-                axes.plot(
-                    minutes,
-                    values[-1],
-                    style,
-                    color=colour,
-                    marker="o",
-                    markersize=4,
-                    label=f"{NAMES[key]}, {data[0]:,} episodes, probe {data[1]:,}",
-                )
+        for key, style in (("rmse", "-"), ("median", ":")):
+            values.append(np.array([point["network"][column][key] for point in points]))
+            line = {"color": CYCLE[0], "marker": "o", "markersize": 4, "label": NAMES[key]}
+            axes.plot(minutes, values[-1], style, **line)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
         log_scale_where_positive(axes, values)
         label_axes(axes, "minutes of training", points[0]["network"][column]["unit"])
     add_common_legend(figure, panels[0])
     return figure
-
-
-def _data(point: Point) -> tuple[int, int]:
-    """How many episodes the world model was trained on, and the probe fitted on."""
-    return point["episodes"], point["probe_episodes"]
 
 
 if __name__ == "__main__":

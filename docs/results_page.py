@@ -317,7 +317,7 @@ def _training(found: Sequence[Comparison]) -> Iterator[str]:
     yield "### Time to train, in minutes\n"
     yield "By the clock, judging and pictures included, in part with other work beside it.\n"
     known = {name for c in found for name in c.about["seconds"]}
-    stages = ("episodes", "world", "demonstrations", "latents", "controller")
+    stages = ("episodes", "world", "latents", "controller")
     names = [name for name in stages if name in known]
     rows = [[c.task, *(_minutes(c.about["seconds"].get(name)) for name in names)] for c in found]
     yield from table(["task", *names], rows)

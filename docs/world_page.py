@@ -41,9 +41,8 @@ or held it up; *undisturbed* is all steps at the pace of their quickest quarter.
 
 CURVE_NOTE = """\
 Every number of steps is a training of its own, with its own warm-up and decay; minutes are those of
-the longest training's undisturbed pace. *episodes* are those of the world model's training,
-*probe's* those of the network probe's fit (in both cases 60,000 frames, of the nine tenths for
-training). All are judged on the same held-out episodes.
+the longest training's undisturbed pace. The network probe is fitted on 60,000 frames of training
+episodes; all are judged on the same held-out episodes.
 """
 
 
@@ -128,15 +127,14 @@ def _curve_section(curve: dict[str, Any]) -> Iterator[str]:
     yield f"`python -m benchmarks.world_curve --preset {preset} --task {task}`\n"
     yield CURVE_NOTE
     yield (
-        "| episodes | probe's | steps | minutes | "
+        "| episodes | steps | minutes | "
         + " | ".join(f"{m}, {u} (median)" for m, u in measures)
         + " |"
     )
-    yield "| --- | --- | --- | --- |" + " --- |" * len(measures)
+    yield "| --- | --- | --- |" + " --- |" * len(measures)
     for point in points:
         scores = [f"{s['rmse']:.3g} ({s['median']:.3g})" for s in point["network"]]
-        data = f"{point['episodes']:,} | {point['probe_episodes']:,}"
         length = f"{point['steps']:,} | {point['minutes']:.1f}"
-        yield f"| {data} | {length} | {' | '.join(scores)} |"
+        yield f"| {point['episodes']:,} | {length} | {' | '.join(scores)} |"
     yield f"\n![error over training time](pictures/world-curve-{preset}-{task}.png)"
     yield f"\n{provenance(points)}\n"

@@ -128,27 +128,20 @@ def test_the_curve_of_errors_has_all_trainings_at_one_pace(monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(ROOT))
     bench = importlib.import_module("benchmarks.world_curve")
 
-    def point(steps: int, episodes: int, seconds: float, rmse: float) -> dict[str, object]:
+    def point(steps: int, seconds: float, rmse: float) -> dict[str, object]:
         scores = [
             {"measure": name, "unit": "px", "rmse": k * rmse, "median": rmse / 4}
             for k, name in enumerate(("agent", "block"), start=1)
         ]
-        return {
-            "steps": steps,
-            "episodes": episodes,
-            "probe_episodes": 9,
-            "undisturbed_seconds": seconds,
-            "network": scores,
-        }
+        return {"steps": steps, "undisturbed_seconds": seconds, "network": scores}
 
     points = bench.at_one_pace(
-        [point(600, 7, 599.0, 5.0), point(100, 3, 99.0, 8.0), point(1_200, 3, 600.0, 2.0)]
+        [point(100, 99.0, 8.0), point(600, 599.0, 5.0), point(1_200, 600.0, 2.0)]
     )
-    assert [p["minutes"] for p in points] == pytest.approx([5.0, 0.5 * 100 / 60, 10.0])
+    assert [p["minutes"] for p in points] == pytest.approx([0.5 * 100 / 60, 5.0, 10.0])
     panels = bench.curve_figure(points, "errors").axes
     assert [axes.get_title(loc="left") for axes in panels] == ["agent", "block"]
     for k, axes in enumerate(panels, start=1):
-        rmse, median, more, _ = (line.get_xydata() for line in axes.lines)
-        np.testing.assert_allclose(more, [(5.0, 5.0 * k)])  # of more episodes
-        np.testing.assert_allclose(rmse, [(5 / 6, 8.0 * k), (10, 2.0 * k)])
-        np.testing.assert_allclose(median[:, 1], [2.0, 0.5])
+        rmse, median = (line.get_xydata() for line in axes.lines)
+        np.testing.assert_allclose(rmse, [(5 / 6, 8.0 * k), (5, 5.0 * k), (10, 2.0 * k)])
+        np.testing.assert_allclose(median[:, 1], [2.0, 1.25, 0.5])

@@ -27,6 +27,7 @@ from goalward.controllers.gc_idm import GCIDMConfig
 from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.judge import ActionError, balanced_error
 from goalward.controllers.stage import CPU, judge_controller, train_controller
+from goalward.controllers.time_to_go import TimeToGoConfig
 from goalward.controllers.train import LOG_EVERY, Training, training_episodes
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule, NoiseConfig
 from goalward.data.episodes import Index
@@ -209,6 +210,17 @@ def test_the_paper_preset_has_the_papers_figures(dot_latents: Path) -> None:
     assert network.max_horizon == ROWS - 1  # the paper's 50, were the dots' episodes as long
     assert config.time_to_go is None and config.horizon.mode == "budget"
     assert config.noise.sigma == 0 and not config.standardise
+
+
+def test_only_the_long_preset_leaves_the_papers_network(dot_latents: Path) -> None:
+    latents = open_latents(dot_latents)
+    short, long = (controller_config(name, latents) for name in ("cpu", "cpu-long"))
+    assert short.network == controller_config("paper", latents).network
+    assert long.network == replace(short.network, num_layers=5, dropout=0.0)
+    assert long.time_to_go == TimeToGoConfig(num_layers=4, dropout=0.0)
+    assert (short.schedule.lr, long.schedule.lr) == (1e-3, 3e-3)
+    pairwise = [controller_config(name, latents, kind="pairwise") for name in ("cpu", "cpu-long")]
+    assert pairwise[0] == pairwise[1]
 
 
 def test_every_ablation_is_a_value_on_the_command_line(

@@ -56,5 +56,10 @@ def use_threads(number: int | None) -> None:
 def machine() -> str:
     """What a figure was measured on."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    cpus = usable_cpus()
-    return f"{platform.machine()}, {cpus} CPU{'s' if cpus > 1 else ''}, {gpu}"
+    return f"{processor()}, {gpu}"
+
+
+def processor() -> str:
+    """The CPUs, with the instructions that torch computes with: these decide how fast they are."""
+    cpus, instructions = usable_cpus(), torch.backends.cpu.get_cpu_capability()
+    return f"{platform.machine()} ({instructions}), {cpus} CPU{'s' if cpus > 1 else ''}"

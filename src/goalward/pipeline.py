@@ -45,8 +45,7 @@ class Pipeline:
     Args:
         task: What to do.
         preset: Size and length of everything.
-        folder: Where the stages' folders are: episodes, world, demonstrations (if there are more of
-            them than episodes), latents, controller.
+        folder: Where the stages' folders are: episodes, world, latents, controller.
         seed: Of every stage.
         device: Where to compute: cpu, cuda, mps or auto.
         workers: Simulator processes; the result does not depend on their number.
@@ -68,28 +67,14 @@ class Pipeline:
     curves: bool = True
 
     def episodes(self) -> Path:
-        """What the world model is trained on."""
-        return self._collected("episodes", defaults.PRESET_EPISODES[self.preset][self.task.name])
-
-    def demonstrations(self) -> Path:
-        """What controllers are trained on and pairs are drawn from.
-
-        The world model's episodes, or more that begin with these: what it was not trained on, no
-        controller is (see `split_episodes`).
-        """
-        known = defaults.PRESET_DEMONSTRATIONS.get(self.preset, {})
-        if self.task.name not in known:
-            return self.episodes()
-        return self._collected("demonstrations", known[self.task.name])
-
-    def _collected(self, name: str, number: int) -> Path:
+        """What world model and controllers are trained on, and pairs are drawn from."""
         config = CollectConfig.for_task(
             self.task.name,
-            episodes=number,
+            episodes=defaults.PRESET_EPISODES[self.preset][self.task.name],
             seed=self.seed,
             scene=SceneConfig(image_size=defaults.PRESET_IMAGE_SIZE[self.preset]),
         )
-        folder = self.folder / name
+        folder = self.folder / "episodes"
         with self.bar("collect", config.episodes, "frames") as update:
             collect(config, folder, workers=self.workers, on_progress=update)
         return folder
@@ -124,7 +109,7 @@ class Pipeline:
 
     def latents(self) -> Latents:
         """Every frame of the demonstrations as the world model sees it."""
-        world, episodes = self.world(), self.demonstrations()
+        world, episodes = self.world(), self.episodes()
         with open_episodes(episodes) as opened:
             rows = opened.num_rows
         devices = choose_devices(self.device)

@@ -98,9 +98,7 @@ class RunTask:
             seed=self.seed,
             split=pipeline.world_config().split,
         )
-        pairs = prepare_pairs(
-            folder, wanted, pipeline.demonstrations()
-        )  # too few: told before training
+        pairs = prepare_pairs(folder, wanted, pipeline.episodes())  # too few: told before training
         runs, observer = evaluation_runs(
             task,
             self.controller,

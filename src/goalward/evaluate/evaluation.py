@@ -6,7 +6,6 @@ runs what is missing; other methods can be added later.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from goalward import defaults
 from goalward.config import content_id, differences, from_json, read_json, to_json, write_json
 from goalward.data.episodes import open_episodes
 from goalward.data.identity import episodes_id
+from goalward.devices import processor
 from goalward.evaluate.cells import Method, Observer, Setting, run_cell
 from goalward.evaluate.frozen_pairs import (
     FrozenPairs,
@@ -34,7 +34,6 @@ from goalward.evaluate.simulators import SimulatorPools
 from goalward.evaluate.summary import MethodSummary, pair_subsets, summarise
 from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
 from goalward.tasks import get_task
-from goalward.workers import usable_cpus
 
 PAIRS, LATENCY = "pairs.npz", "latency-{}.json"
 TIMED_DECISIONS = 50  # two plans of the paper's planners
@@ -183,7 +182,7 @@ def _circumstances(runs: Sequence[Run]) -> dict[str, Any]:
     """What times depend on beside the method."""
     devices = sorted({run.method.device for run in runs})
     return {
-        "machine": f"{platform.machine()}, {usable_cpus()} CPUs",
+        "machine": processor(),
         "threads": torch.get_num_threads(),
         "devices": devices,
         "torch": torch.__version__,

@@ -135,7 +135,7 @@ class Lab:
         return prepare_pairs(
             self._pairs_folder(cell),
             self.pairs_config(cell),
-            self.pipeline(cell.task).demonstrations(),
+            self.pipeline(cell.task).episodes(),
         )
 
     def pairs_config(self, cell: Cell) -> PairsConfig:

@@ -171,7 +171,6 @@ def _do(lab: Lab, work: Work) -> list[EpisodeRow] | None:
     match work.doing:
         case "collect":
             lab.pipeline(cell.task).episodes()
-            lab.pipeline(cell.task).demonstrations()
         case "train world":
             lab.pipeline(cell.task, cell.world).latents()
         case "draw pairs":
