@@ -54,7 +54,7 @@ class Arguments:
     """The task."""
     preset: PresetName = "cpu-long"
     """The preset whose episodes and world model to train."""
-    steps: tuple[int, ...] = (1_000, 3_200)
+    steps: tuple[int, ...] = (1_000,)
     """Lengths of training, beside the preset's own."""
     runs: Path = RUNS
     """Where datasets and weights go."""
@@ -113,7 +113,8 @@ def curve_figure(points: Sequence[Point], title: str) -> Figure:
             line = {"color": CYCLE[0], "marker": "o", "markersize": 4, "label": NAMES[key]}
             axes.plot(minutes, values[-1], style, **line)
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xticks(minutes, [f"{minute:.3g}" for minute in minutes])
+        axes.minorticks_off()
         log_scale_where_positive(axes, values)
         label_axes(axes, "minutes of training", points[0]["network"][column]["unit"])
     add_common_legend(figure, panels[0])
