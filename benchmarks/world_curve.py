@@ -54,7 +54,7 @@ class Arguments:
     """The task."""
     preset: PresetName = "cpu-long"
     """The preset whose episodes and world model to train."""
-    steps: tuple[int, ...] = (1_000,)
+    steps: tuple[int, ...] = (1_000, 3_200)
     """Lengths of training, beside the preset's own."""
     runs: Path = RUNS
     """Where datasets and weights go."""
