@@ -20,9 +20,9 @@ results/experiments/cpu` makes one HTML page of all. Pairs are of held-out test 
 Success in percent, ± the standard deviation over three seeds (without it: one seed), with the 95%
 interval; in brackets the paper's figure, and whether our interval lies around it (=), above it (↑)
 or below it (↓). The paper's models are larger, and its demonstrations and pairs are others. Claims
-(the paper's, but for those marked as ours) are judged by the interval of the difference on the same
-pairs (Agresti & Min, widened where pairs of an episode are alike): a claim that few pairs cannot
-tell stays open.
+(the paper's, but for those marked as ours) are judged by the interval of the difference: on the
+same pairs (Agresti & Min) or, where the pairs themselves are varied, on different ones (Agresti &
+Caffo), wider where pairs of an episode are alike. A claim that few pairs cannot tell stays open.
 """
 
 

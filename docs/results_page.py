@@ -16,8 +16,8 @@ from goalward.evaluate.metrics import Rate, design_effect, success_rate
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.summary import ALL, MethodSummary, summarise
 from goalward.evaluate.timing import Latency, SpeedUp
-from goalward.experiments.catalog import trajectory_figure
 from goalward.experiments.paper import paper_tables
+from goalward.experiments.paper_figures import trajectory_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = ("two-room", "reacher", "cube", "push-t")

@@ -43,11 +43,12 @@ from bad_values import (
 from goalward.controllers.simple import ZeroController
 from goalward.evaluate.cells import Setting
 from goalward.evaluate.control import run_attempts
+from goalward.evaluate.differences import paired_difference
 from goalward.evaluate.frozen_pairs import PairsConfig, freeze_pairs, load_pairs
 from goalward.evaluate.methods import Models, make_method, names
 from goalward.evaluate.metrics import success_rate
 from goalward.evaluate.pairs import Pairs, attempts, draw_pairs
-from goalward.evaluate.summary import paired_difference, summarise_method
+from goalward.evaluate.summary import summarise_method
 from goalward.evaluate.trajectory import action_jerk, is_monotone, latent_distances
 from goalward.tasks import get_task
 

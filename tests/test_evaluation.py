@@ -24,14 +24,9 @@ from goalward.evaluate.frozen_pairs import (
     load_pairs,
     save_pairs,
 )
-from goalward.evaluate.metrics import design_effect
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.simulators import SimulatorPool, simulator_pool
-from goalward.evaluate.summary import (
-    pair_subsets,
-    paired_difference,
-    summarise_method,
-)
+from goalward.evaluate.summary import pair_subsets, summarise_method
 from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
 from goalward.evaluate.trajectory import action_jerk, closing_share, final_errors, is_monotone
 from goalward.tasks import get_task
@@ -225,64 +220,6 @@ def test_the_summary_has_known_answers() -> None:
     assert found.jerk == pytest.approx(0.4) and found.monotone == pytest.approx(2 / 3)
     assert found.decision_ms == pytest.approx((10 + 60 + 20 + 20) / 80)
     assert found.versus is None
-
-
-def test_differences_are_paired() -> None:
-    ours = [row(pair=k, success=True) for k in range(100)]
-    theirs = [row(pair=k, success=k % 2 == 0) for k in range(100)]
-    found = paired_difference(ours, theirs)
-    assert found.mean == 0.5
-    assert 0.38 < found.low < 0.45 < 0.55 < found.high < 0.62
-    with pytest.raises(ValueError, match="no pair in common"):
-        paired_difference(ours, [row(pair=1000)])
-
-
-def test_few_pairs_leave_a_difference_wide() -> None:
-    alike = [row(pair=pair) for pair in range(200)]
-    few, many = paired_difference(alike[:2], alike[:2]), paired_difference(alike, alike)
-    assert (few.mean, few.low, few.high) == pytest.approx((0.0, -0.49, 0.49), abs=1e-3)
-    assert (many.low, many.high) == pytest.approx((-0.0097, 0.0097), abs=1e-4)
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(0)
-    hits = []
-    for _ in range(400):  # 40 pairs: 80% against 70%, not independent of each other
-        hard = rng.random(40)
-        ours = [row(pair=k, success=bool(hard[k] < 0.8)) for k in range(40)]
-        theirs = [row(pair=k, success=bool(rng.random() < 0.7)) for k in range(40)]
-        found = paired_difference(ours, theirs)
-        hits.append(found.low <= 0.1 <= found.high)
-    assert 0.92 <= np.mean(hits) <= 0.99
-
-
-def test_pairs_of_one_episode_that_are_alike_widen_the_intervals() -> None:
-    rng = np.random.default_rng(0)
-    rates, differences = [], []
-    none = [row(pair=k, episode=k // 10, success=False) for k in range(200)]
-    for _ in range(300):  # 20 episodes of 10 pairs, in most of which all pairs end alike
-        wins = rng.random(20) < 0.7
-        some = [
-            row(pair=k, episode=k // 10, success=bool(wins[k // 10] ^ (rng.random() < 0.1)))
-            for k in range(200)
-        ]
-        rate, found = summarise_method(some).rate, paired_difference(some, none)
-        rates.append(rate.low <= 0.66 <= rate.high)
-        differences.append(found.low <= 0.66 <= found.high)
-    assert 0.89 <= np.mean(rates) <= 0.99 and 0.89 <= np.mean(differences) <= 0.99
-    each = [replace(found, episode=found.pair) for found in some]  # as if they were independent
-    narrow = summarise_method(each).rate
-    assert rate.mean == narrow.mean and rate.high - rate.low > 1.8 * (narrow.high - narrow.low)
-
-
-def test_the_design_effect_of_known_groups() -> None:
-    values = [0.0, 1.0, 1.0, 0.0, 1.0]
-    assert design_effect(values, range(5)) == pytest.approx(1.0)  # a group each
-    thrice = design_effect(np.repeat(values, 3).tolist(), np.repeat(range(5), 3).tolist())
-    assert thrice == pytest.approx(3 * (5 / 4) / (15 / 14))  # copies tell nothing new
-    assert design_effect([0.0, 1.0], [0, 0]) == 1.0  # one group does not tell
-    assert design_effect([1.0, 1.0], [0, 1]) == 1.0  # nor does what never differs
-    assert design_effect([0.0, 1.0, 0.0, 1.0], [0, 0, 1, 1]) == 1.0  # unlike within: no less than 1
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import pytest
 from goalward import cli
 from goalward.config import read_config
 from goalward.drawing import add_common_legend, new_figure, save_figure
+from goalward.evaluate.differences import Difference
 from goalward.evaluate.filmstrip import Strip, save_gif
-from goalward.evaluate.summary import Difference, summarise_method
+from goalward.evaluate.summary import summarise_method
 from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.figures import save_table_figure
@@ -79,6 +80,7 @@ def table(name: str, **changes: object) -> Table:
             task=task,
             claim="GC-IDM succeeds as often as CEM or more often",
             verdict="holds",
+            about="success",
             difference=Difference(mean=0.1, low=0.0, high=0.2),
         )
         for task in ("two-room", "push-t")

@@ -126,7 +126,8 @@ class Reproduce:
     def _chosen(self) -> Sequence[Experiment | Study]:
         """What was asked for, less what the preset cannot do."""
         from goalward.experiments.catalog import find_experiments
-        from goalward.experiments.experiment import WITH_TIME_TO_GO, Experiment
+        from goalward.experiments.experiment import Experiment
+        from goalward.experiments.specs import WITH_TIME_TO_GO
         from goalward.presets import learns_time_to_go
 
         if not self.experiments and not self.all:
@@ -174,9 +175,7 @@ def _show(table: Table, folder: Path, *, has_chart: bool) -> None:
         ]
         console.show_table(title, ("task", table.axis, "", "found", "paper"), rows)
     for verdict in table.verdicts:
-        console.show_line(
-            f"{verdict.verdict}: {verdict.task}: {verdict.claim} ({verdict.difference} points)"
-        )
+        console.show_line(f"{verdict.verdict}: {verdict.task}: {verdict.claim} ({verdict.shown})")
     charts = [f"{table.id}.svg"] if has_chart else []
     for name in (f"{table.id}.json", *charts, *(picture.path for picture in table.pictures)):
         console.show_line(f"written: {folder / name}")

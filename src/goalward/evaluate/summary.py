@@ -7,25 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goalward.evaluate.metrics import NORMAL_95, Rate, design_effect, success_rate
+from goalward.evaluate.differences import Difference, by_pair, episodes_of, paired_difference
+from goalward.evaluate.metrics import Rate, design_effect, success_rate
 from goalward.evaluate.pairs import Attempt
 from goalward.evaluate.rows import EpisodeRow
 from goalward.tasks.spec import Task, every_pair
 from goalward.types import Array
 
 ALL = "all"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """Success of a method less that of another on the same pairs, with a 95% interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +46,7 @@ def summarise_method(
     seeds = sorted({row.seed for row in rows})
     by_seed = [np.mean([r.success for r in rows if r.seed == seed]) for seed in seeds]
     wins = [row for row in rows if row.success]
-    each, episodes = _by_pair(rows), _episodes(rows)
+    each, episodes = by_pair(rows), episodes_of(rows)
     design = design_effect(list(each.values()), [episodes[pair] for pair in each])
     return MethodSummary(
         method=rows[0].method,
@@ -98,38 +87,6 @@ def summarise(
     return found
 
 
-def paired_difference(rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]) -> Difference:
-    """The mean difference over the pairs that both have (Agresti & Min, 2005).
-
-    Its interval is the normal one after half a pair of each outcome is added: of both, of neither,
-    of this method alone and of the other alone. So few pairs, and pairs that all end alike, cannot
-    make it narrow. Pairs of an episode that are alike widen it (`design_effect`).
-    """
-    pairs, differences = _differences(rows, others)
-    number = len(differences) + 2
-    centre = differences.sum() / number
-    spread = ((differences**2).sum() + 1) / number - centre**2
-    episodes = _episodes(rows)
-    design = design_effect(list(differences), [episodes[pair] for pair in pairs])
-    half = NORMAL_95 * float(np.sqrt(spread * design / number))
-    return Difference(
-        mean=float(differences.mean()),
-        low=max(-1.0, float(centre) - half),
-        high=min(1.0, float(centre) + half),
-    )
-
-
-def _differences(
-    rows: Sequence[EpisodeRow], others: Sequence[EpisodeRow]
-) -> tuple[list[int], Array]:
-    """Pairs that both have, and for each the difference of the means over the seeds."""
-    ours, theirs = _by_pair(rows), _by_pair(others)
-    pairs = sorted(ours.keys() & theirs.keys())
-    if not pairs:
-        raise ValueError("the methods have no pair in common; evaluate them on the same pairs")
-    return pairs, np.array([ours[pair] - theirs[pair] for pair in pairs])
-
-
 def pair_subsets(task: Task, attempts: Sequence[Attempt]) -> dict[str, set[int]]:
     """The numbers of all pairs, and of the task's own subsets that have any."""
     tests: Mapping[str, Callable[..., Array]] = {ALL: every_pair, **task.pair_subsets}
@@ -138,18 +95,6 @@ def pair_subsets(task: Task, attempts: Sequence[Attempt]) -> dict[str, set[int]]
         for name, belongs in tests.items()
     }
     return {name: pairs for name, pairs in found.items() if pairs}
-
-
-def _by_pair(rows: Sequence[EpisodeRow]) -> dict[int, float]:
-    outcomes: dict[int, list[bool]] = {}
-    for row in rows:
-        outcomes.setdefault(row.pair, []).append(row.success)
-    return {pair: float(np.mean(hits)) for pair, hits in outcomes.items()}
-
-
-def _episodes(rows: Sequence[EpisodeRow]) -> dict[int, int]:
-    """Which episode each pair was drawn from."""
-    return {row.pair: row.episode for row in rows}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

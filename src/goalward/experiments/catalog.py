@@ -9,26 +9,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from goalward.experiments.cell import SEEDS
-from goalward.experiments.experiment import (
-    GC_IDM,
-    WITH_TIME_TO_GO,
-    Claim,
-    Experiment,
-    PaperFigure,
-    Point,
-)
+from goalward.experiments.claims import EASIER, PUSH_T, as_good, more
+from goalward.experiments.experiment import ALL_PAIRS, Claim, Experiment, Point
 from goalward.experiments.measures import latent_geometry, oracle_noise, pairwise_cells
 from goalward.experiments.names import method_name
-from goalward.experiments.paper import paper_tables
+from goalward.experiments.paper_figures import (
+    column,
+    held_out_figure,
+    pairwise_figure,
+    planning_figure,
+    schedule_figure,
+    solver_figure,
+)
 from goalward.experiments.pictures import (
     compared_cells,
     executions,
     latents_over_training,
     plans_in_latent_space,
 )
+from goalward.experiments.specs import (
+    CEM,
+    FRONTIER,
+    GC_IDM,
+    PATHS,
+    WITH_TIME_TO_GO,
+    blindly,
+)
 from goalward.experiments.study import Study
 
-CEM = "cem"
 PAIRS = "pairs"  # the axis of tables whose points are the first so many, and all
 UNTRAINED = ("schedule.steps=50", "schedule.lr=1e-12")  # BatchNorms settle, weights do not move
 UNGUARDED = ("objective.regulariser=none", "min_latent_std=0.0")  # it may collapse: that is asked
@@ -41,18 +49,6 @@ WORLDS = {  # the question which geometry is needed: how else a world model coul
     "prediction alone": (*ALONE, *UNGUARDED),
     "untrained": UNTRAINED,
 }
-PATHS = (
-    "interpolation:refinements=0",
-    "interpolation:refinements=1",
-    "interpolation:refinements=3",
-    "interpolation:refinements=3,candidates=10",
-)
-FRONTIER = tuple(  # 4 x 4 settings without the four largest; a tenth are elites
-    f"cem:solver.num_samples={samples},solver.num_iters={iters},solver.num_elites={elites}"
-    for samples, elites in ((30, 3), (100, 10), (300, 30), (1000, 100))
-    for iters in (2, 5, 10, 30)
-    if samples * iters <= 3_000
-)
 NOISY = ("noise.sigma=1.5",)  # the best pairwise model's
 
 
@@ -68,60 +64,6 @@ def trained(name: str, values: Sequence[Any]) -> tuple[Point, ...]:
     )
 
 
-def column(table: str, axis: str, method: str = GC_IDM) -> PaperFigure:
-    """The figures of a table that has a list for each task."""
-    found = paper_tables()[table]
-    labels = [value if isinstance(value, str) else f"{value:g}" for value in found[axis]]
-
-    def figure(task: str, point: str, asked: str) -> float | None:
-        if asked != method or task not in found or point not in labels:
-            return None
-        return float(found[task][labels.index(point)])
-
-    return figure
-
-
-def solver_figure(task: str, point: str, method: str) -> float | None:
-    """The full comparison of solvers; all pairs stand beside its larger protocol."""
-    found = paper_tables()["table_solvers"][task]["200" if point == ALL_PAIRS else "50"]
-    known = found.get(method.partition(":")[0]) if method != WITH_TIME_TO_GO else None
-    return None if known is None else float(known["success"])
-
-
-def trajectory_figure(task: str, method: str) -> tuple[float, float] | None:
-    """Action jerk, and monotonicity in percent (Table 4)."""
-    found, name = paper_tables()["table_trajectory"][task], {GC_IDM: "gc-idm", CEM: CEM}.get(method)
-    return None if name is None else (found["jerk"][name], found["monotonicity"][name])
-
-
-def held_out_figure(task: str, point: str, method: str) -> float | None:
-    """Held-out validation."""
-    found = paper_tables()["table_heldout"][task]
-    if point != "held-out":
-        return None
-    return {GC_IDM: float(found["gc-idm"][0]), CEM: float(found["cem"])}.get(method)
-
-
-def schedule_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
-    """Fixed and uniform noise."""
-    table = paper_tables()["table_noise_schedule"]
-    schedule, sigma = point.split()
-    return float(table[schedule][task][table["sigma"].index(float(sigma))])
-
-
-def pairwise_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
-    """Noise in the pairwise model's training."""
-    table = paper_tables()["table_pairwise_train_noise"]
-    return float(table["success"][table["train_sigma"].index(float(point))])
-
-
-def planning_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
-    """Planning with the pairwise model."""
-    names = dict(zip(PATHS, ("lerp", "refine1", "refine3", "refine3_cand10"), strict=True))
-    return float(paper_tables()["table_pairwise_planning"][task][names[method]])
-
-
-ALL_PAIRS = "all pairs"
 SIZES = (Point(label="first 50", first=50), Point(label=ALL_PAIRS))
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
@@ -137,12 +79,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         timed=True,
         chart="bars",
         claims=(
-            Claim(
-                text="GC-IDM succeeds as often as CEM or more often",
-                better=(GC_IDM, ALL_PAIRS),
-                worse=(CEM, ALL_PAIRS),
-                margin=3.0,
-            ),
+            as_good("GC-IDM succeeds as often as CEM or more often", ALL_PAIRS, (CEM, ALL_PAIRS)),
         ),
     ),
     Experiment(
@@ -156,11 +93,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         timed=True,
         chart="bars",
         claims=tuple(
-            Claim(
-                text=f"GC-IDM succeeds as often as {method_name(solver)} or more often",
-                better=(GC_IDM, ALL_PAIRS),
-                worse=(solver, ALL_PAIRS),
-                margin=3.0,
+            as_good(
+                f"GC-IDM succeeds as often as {method_name(solver)} or more often",
+                ALL_PAIRS,
+                (solver, ALL_PAIRS),
             )
             for solver in ("icem", "mppi", "gradient")
         ),
@@ -173,6 +109,28 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         points=swept("offset", (5, 10, 15, 25, 35, 50)),
         methods=(GC_IDM, WITH_TIME_TO_GO),
         figure=column("table_goal_offset", "offsets"),
+        claims=(
+            more(
+                "GC-IDM reaches goals 5 steps off more often than goals 50 steps off",
+                "5",
+                "50",
+                tasks=PUSH_T,
+            ),
+            as_good(
+                "GC-IDM reaches goals 35 steps off as often as goals 5 steps off",
+                "35",
+                "5",
+                margin=5.0,
+                tasks=EASIER,
+            ),
+            more(
+                "told the time to go, GC-IDM reaches goals 5 steps off more often",
+                (WITH_TIME_TO_GO, "5"),
+                "5",
+                tasks=("reacher", "cube", "push-t"),
+                ours=True,
+            ),
+        ),
     ),
     Experiment(
         id="h-max",
@@ -182,11 +140,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         points=trained("network.max_horizon", (5, 10, 25, 50, 100)),
         figure=column("table_hmax", "hmax"),
         claims=(
-            Claim(
-                text="H_max 50 succeeds more often than 5",
-                better=(GC_IDM, "50"),
-                worse=(GC_IDM, "5"),
-            ),
+            more("H_max 50 succeeds more often than 5", "50", "5"),
+            as_good("H_max 50 succeeds as often as 100", "50", "100"),
         ),
     ),
     Experiment(
@@ -197,6 +152,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         points=SIZES[1:],
         methods=(GC_IDM, WITH_TIME_TO_GO, CEM),
         chart="none",
+        claims=(
+            Claim(
+                text="GC-IDM's actions are smoother than CEM's",
+                better=(GC_IDM, ALL_PAIRS),
+                worse=(CEM, ALL_PAIRS),
+                about="jerk",
+            ),
+        ),
     ),
     Experiment(
         id="frontier",
@@ -216,9 +179,17 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         points=(Point(label="success"),),
         methods=(
             GC_IDM,
-            *(f"hybrid:search=null,steps_left.mode=budget,commit={k}" for k in (1, 2, 5, 10, 25)),
+            *map(blindly, (1, 2, 5, 10, 25)),
         ),
         chart="bars",
+        claims=(
+            more(
+                "GC-IDM that looks at every step succeeds more often than at every 25th",
+                (blindly(1), "success"),
+                (blindly(25), "success"),
+                ours=True,
+            ),
+        ),
     ),
     Experiment(
         id="data",
@@ -227,6 +198,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         axis="share",
         points=trained("data_fraction", (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)),
         figure=column("table_data_efficiency", "fraction"),
+        claims=(
+            as_good("half of the episodes are as good as all", "0.5", "1", tasks=EASIER),
+            more("all episodes are better than a tenth", "1", "0.1", tasks=("cube", "push-t")),
+        ),
     ),
     Experiment(
         id="noise",
@@ -235,6 +210,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         axis="sigma",
         points=trained("noise.sigma", (0.0, 0.01, 0.05, 0.1, 0.2, 0.5)),
         figure=column("table_gcidm_noise", "sigma"),
+        claims=(
+            more("no noise is better than 0.5", "0", "0.5", tasks=PUSH_T),
+            as_good("no noise is as good as 0.1", "0", "0.1"),
+        ),
     ),
     Experiment(
         id="noise-schedule",
@@ -251,6 +230,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         figure=schedule_figure,
         chart="bars",
+        claims=(
+            as_good(
+                "fixed noise of 0.2 is as good as noise of up to 0.2", "fixed 0.2", "uniform 0.2"
+            ),
+        ),
     ),
     Experiment(
         id="horizon-embedding",
@@ -274,6 +258,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         figure=column("table_horizon_embedding", "variants"),
         chart="bars",
+        claims=tuple(
+            more(f"goals up to 50 steps off teach more than {less}", "hmax50", (GC_IDM, variant))
+            for variant, less in (
+                ("hmax1", "the next frame alone"),
+                ("hmax1_wide1024x4", "the next frame alone, with a wider and deeper network"),
+            )
+        ),
     ),
     Experiment(
         id="width",
@@ -282,6 +273,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         axis="hidden units",
         points=trained("network.hidden_dim", (128, 256, 512, 1024)),
         figure=column("table_arch_width", "hidden"),
+        claims=(as_good("512 units are as good as 1024", "512", "1024"),),
     ),
     Experiment(
         id="depth",
@@ -290,6 +282,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         axis="layers",
         points=trained("network.num_layers", (1, 2, 3, 4, 5)),
         figure=column("table_arch_depth", "layers"),
+        claims=(
+            more("three layers are better than one", "3", "1", tasks=PUSH_T),
+            as_good("three layers are as good as five", "3", "5", tasks=EASIER),
+        ),
     ),
     Experiment(
         id="budget",
@@ -300,12 +296,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         methods=(GC_IDM, WITH_TIME_TO_GO),
         figure=column("table_budget", "budget"),
         claims=(
-            Claim(
-                text="told the time to go, a budget of 100 is as good as one of 50",
+            more("a budget of 25 is better than one of 50", "25", "50", tasks=PUSH_T),
+            as_good("a budget of 25 is as good as one of 50", "25", "50", tasks=EASIER),
+            as_good(
+                "told the time to go, a budget of 100 is as good as one of 50",
+                (WITH_TIME_TO_GO, "100"),
+                (WITH_TIME_TO_GO, "50"),
                 ours=True,
-                better=(WITH_TIME_TO_GO, "100"),
-                worse=(WITH_TIME_TO_GO, "50"),
-                margin=3.0,
             ),
         ),
     ),
@@ -321,6 +318,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         methods=(GC_IDM, CEM),
         figure=held_out_figure,
         chart="bars",
+        claims=(
+            as_good(
+                "GC-IDM succeeds on held-out episodes as often as on all",
+                "held-out",
+                "all",
+                margin=5.0,
+            ),
+        ),
     ),
     Experiment(
         id="pairwise-planning",
@@ -332,6 +337,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         tasks=("two-room",),
         figure=planning_figure,
         chart="bars",
+        claims=(more("refining and choosing help", (PATHS[-1], "success"), (PATHS[0], "success")),),
     ),
     Experiment(
         id="pairwise-noise",
@@ -342,6 +348,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         methods=PATHS[:1],
         tasks=("two-room",),
         figure=pairwise_figure,
+        claims=(
+            more(
+                "the pairwise model plans better with noise of 1.5 than without",
+                (PATHS[0], "1.5"),
+                (PATHS[0], "0"),
+            ),
+        ),
     ),
     Experiment(
         id="geometry",
@@ -353,6 +366,19 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         methods=(GC_IDM, WITH_TIME_TO_GO),
         chart="bars",
+        claims=tuple(
+            more(
+                f"GC-IDM does better on the preset's latents than on those of {other}",
+                (WITH_TIME_TO_GO, "preset"),
+                (WITH_TIME_TO_GO, world),
+                ours=True,
+            )
+            for world, other in (
+                ("SIGReg alone", "SIGReg alone"),
+                ("prediction alone", "prediction alone"),
+                ("untrained", "an untrained encoder"),
+            )
+        ),
     ),
 )
 

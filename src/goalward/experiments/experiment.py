@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from goalward.experiments.cell import SEEDS, Cell
+from goalward.experiments.specs import GC_IDM
 
 TASKS = ("two-room", "reacher", "cube", "push-t")  # in the paper's order of difficulty
-GC_IDM, WITH_TIME_TO_GO = "gc-idm:mode=budget", "gc-idm"  # the paper's, and ours
 MethodName = str
 Label = str
+ALL_PAIRS = "all pairs"
 
 # (task, point, method) to the paper's figure, in percent; None where it has none.
 PaperFigure = Callable[[str, Label, MethodName], float | None]
+Quantity = Literal["success", "jerk"]
 Chart = Literal["line", "bars", "frontier", "none"]
 
 
@@ -34,7 +36,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """That one method at one point succeeds more often than another, or as often."""
+    """That one method at one point succeeds more often than another, or as often.
+
+    Of jerk it claims less.
+    """
 
     text: str
     better: tuple[MethodName, Label]
@@ -42,6 +47,7 @@ class Claim:
     margin: float = 0.0  # points by which `better` may fall behind: > 0 claims "as good as"
     tasks: tuple[str, ...] = TASKS
     ours: bool = False  # the paper does not claim it
+    about: Quantity = "success"
 
     @property
     def wording(self) -> str:

@@ -32,8 +32,8 @@ from goalward.evaluate.pairs import Attempt
 from goalward.evaluate.show import save_comparison
 from goalward.evaluate.simulators import SimulatorPool
 from goalward.experiments.cell import Cell
-from goalward.experiments.experiment import GC_IDM
 from goalward.experiments.lab import Bench, Lab
+from goalward.experiments.specs import GC_IDM
 from goalward.experiments.study import Findings
 from goalward.planning.base import SeededDraws
 from goalward.planning.cem import CEM

@@ -6,9 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from goalward.evaluate.differences import (
+    Difference,
+    jerk_difference,
+    paired_difference,
+    unpaired_difference,
+)
 from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.summary import Difference, paired_difference
-from goalward.experiments.experiment import Claim, Label, MethodName
+from goalward.experiments.experiment import Claim, Label, MethodName, Quantity
 
 Rows = Mapping[tuple[MethodName, Label], Sequence[EpisodeRow]]
 
@@ -20,11 +25,20 @@ class Verdict:
     task: str
     claim: str
     verdict: Literal["holds", "fails", "open"]
-    difference: Difference
+    about: Quantity
+    difference: Difference  # in favour of the claim
+
+    @property
+    def shown(self) -> str:
+        """The difference with its interval and unit."""
+        if self.about == "success":
+            return f"{self.difference} points"
+        mean, low, high = self.difference.mean, self.difference.low, self.difference.high
+        return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] of {self.about}"
 
 
 def judge_claim(claim: Claim, task: str, rows: Rows) -> Verdict | None:
-    """Compare pair by pair; None where a side was not measured.
+    """Compare pair by pair, or side by side if the pairs differ; None where a side is missing.
 
     A claim of more success holds if the whole interval is above 0, one of as much success if it is
     above the margin; it fails if the whole interval is below that, and is open otherwise.
@@ -32,13 +46,25 @@ def judge_claim(claim: Claim, task: str, rows: Rows) -> Verdict | None:
     better, worse = rows.get(claim.better), rows.get(claim.worse)
     if not better or not worse or task not in claim.tasks:
         return None
-    if {row.pairs for row in better} != {row.pairs for row in worse}:
-        raise ValueError(f"{claim.text}: its sides were measured on different pairs")
-    difference = paired_difference(better, worse)
+    difference = _difference(claim.about, better, worse)
+    if difference is None:
+        return None
     least = -claim.margin / 100
     verdict: Literal["holds", "fails", "open"] = "open"
     if difference.low > least:
         verdict = "holds"
     elif difference.high < least:
         verdict = "fails"
-    return Verdict(task=task, claim=claim.wording, verdict=verdict, difference=difference)
+    return Verdict(
+        task=task, claim=claim.wording, verdict=verdict, about=claim.about, difference=difference
+    )
+
+
+def _difference(
+    about: Quantity, better: Sequence[EpisodeRow], worse: Sequence[EpisodeRow]
+) -> Difference | None:
+    """How much speaks for the claim."""
+    if about == "jerk":  # less is better
+        return jerk_difference(worse, better)
+    same = {row.pairs for row in better} == {row.pairs for row in worse}
+    return (paired_difference if same else unpaired_difference)(better, worse)

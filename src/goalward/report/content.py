@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goalward.config import read_config
-from goalward.experiments.catalog import PAIRS, find_experiments, trajectory_figure
+from goalward.experiments.catalog import PAIRS, find_experiments
 from goalward.experiments.names import method_name
+from goalward.experiments.paper_figures import trajectory_figure
 from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Table
 from goalward.experiments.verdict import Verdict

@@ -33,9 +33,7 @@ def _claims(report: Report) -> Iterator[str]:
     yield f"|{' --- |' * (1 + len(report.tasks))}"
     for claim, verdicts in report.claims.items():
         found = (verdicts.get(task) for task in report.tasks)
-        yield _line(
-            (claim, *("" if v is None else f"{MARKS[v.verdict]} {v.difference}" for v in found))
-        )
+        yield _line((claim, *("" if v is None else f"{MARKS[v.verdict]} {v.shown}" for v in found)))
     yield ""
 
 
@@ -52,8 +50,7 @@ def _markdown(section: Section, folder: Path) -> Iterator[str]:
         yield from map(_line, grid.rows)
         yield ""
     for verdict in table.verdicts:
-        mark, change = MARKS[verdict.verdict], verdict.difference
-        yield f"- {mark}: {verdict.task}: {verdict.claim} ({change} points)"
+        yield f"- {MARKS[verdict.verdict]}: {verdict.task}: {verdict.claim} ({verdict.shown})"
     yield ""
 
 
