@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from goalward import cli
@@ -16,6 +17,7 @@ from goalward.config import override
 from goalward.controllers.gc_idm import GCIDMConfig
 from goalward.controllers.pairwise import PairwiseConfig
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule
+from goalward.data.episodes import open_episodes
 from goalward.evaluate.differences import unpaired_difference
 from goalward.evaluate.rows import EpisodeRow
 from goalward.experiments import catalog, pictures
@@ -28,7 +30,13 @@ from goalward.experiments.names import method_name
 from goalward.experiments.specs import FRONTIER, PATHS
 from goalward.experiments.tables import all_cells
 from goalward.experiments.verdict import judge_claim
-from goalward.experiments.work import State, Work, run_cells, without_repeats
+from goalward.experiments.work import (
+    State,
+    Work,
+    levels_of_work,
+    run_cells,
+    without_repeats,
+)
 from goalward.world.train_config import ScheduleConfig, WorldConfig
 from test_cli import refusal
 from test_evaluation import row
@@ -172,7 +180,7 @@ def test_a_claim_about_jerk_is_that_there_is_less_of_it() -> None:
 def test_every_finding_of_the_paper_that_success_can_show_is_judged() -> None:
     unjudged = {e.id for e in EXPERIMENTS if not any(not claim.ours for claim in e.claims)}
     # No figure of the paper's there: the frontier's claim is about time as well.
-    assert unjudged == {"commit", "frontier", "geometry"}
+    assert unjudged == {"commit", "demonstrations", "frontier", "geometry"}
 
 
 def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
@@ -252,6 +260,20 @@ def test_every_study_finds_its_numbers_and_pictures(
     assert cli.main(["report", str(tables / "smoke"), "--out", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report" / "report.html").read_text()
     assert "data:image/gif;base64," in page and "inverse R²" in page
+
+
+def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
+    lab = Lab(preset="smoke", runs=tmp_path, pairs=2, device="cpu")
+    smooth, noisy = (
+        Cell(task="push-t", method="cem", demonstrator=name) for name in (None, "noisy-pusher")
+    )
+    assert lab.pipeline_of(smooth).folder == tmp_path / "smoke" / "push-t"
+    assert lab.pipeline_of(noisy).folder == tmp_path / "smoke" / "push-t-noisy-pusher"
+    levels = levels_of_work([smooth, noisy])
+    assert [len(level) for level in levels] == [2, 2, 2, 2, 2]  # nothing is shared
+    with open_episodes(lab.pipeline_of(noisy).episodes()) as episodes:
+        actions = episodes.rows("action", np.arange(100))
+    assert np.abs(np.diff(actions, n=2, axis=0)).mean() > 0.06
 
 
 def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:

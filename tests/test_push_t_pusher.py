@@ -38,6 +38,7 @@ from goalward.tasks.push_t_pusher import (
     BLOCK_MARGIN,
     MAX_ACTION_CHANGE,
     GeometricPusher,
+    NoisyPusher,
     embed,
     embedded_target,
     outside,
@@ -304,3 +305,22 @@ def test_a_block_that_starts_against_the_edge_is_brought_to_its_target(
     for _ in range(STEPS):
         arena.env.step(pusher())
     assert pusher.targets_reached >= 1
+
+
+def test_noise_differs_from_episode_to_episode_and_targets_are_reached_all_the_same(
+    arena: Arena,
+) -> None:
+    levels, reached = [], 0
+    for seed in range(8):
+        arena.env.reset(seed=seed)
+        pusher = NoisyPusher(arena, np.random.default_rng(seed))
+        actions = np.empty((STEPS, 2))
+        for t in range(STEPS):
+            actions[t] = pusher()
+            arena.env.step(actions[t])
+        assert np.abs(actions).max() <= 1.0
+        bends = np.diff(actions, n=2, axis=0)  # of the smooth pusher about 0.05
+        levels.append(float(bends.std() / np.sqrt(6)))  # variances of 1, -2 and 1 times the noise
+        reached += pusher.targets_reached >= 1
+    assert min(levels) < 0.08 < 0.14 < max(levels) < 1.1 * NoisyPusher.MOST_NOISE
+    assert reached >= 6

@@ -50,6 +50,7 @@ class Pipeline:
         device: Where to compute: cpu, cuda, mps or auto.
         workers: Simulator processes; the result does not depend on their number.
         bar: Shows how far a stage is.
+        demonstrator: Whose demonstrations (default: the task's own choice).
         world_changes: Values in place of the preset's for the world model, such as
             objective.regulariser=vicreg. Such a world model, and what is made from it, has folders
             of its own.
@@ -63,6 +64,7 @@ class Pipeline:
     device: str = "auto"
     workers: int = 1
     bar: Bar = silent_bar
+    demonstrator: str | None = None
     world_changes: tuple[str, ...] = ()
     curves: bool = True
 
@@ -72,6 +74,7 @@ class Pipeline:
             self.task.name,
             episodes=defaults.PRESET_EPISODES[self.preset][self.task.name],
             seed=self.seed,
+            demonstrator=self.demonstrator,
             scene=SceneConfig(image_size=defaults.PRESET_IMAGE_SIZE[self.preset]),
         )
         folder = self.folder / "episodes"

@@ -145,12 +145,13 @@ class Reproduce:
         cell, seconds = work.cell, state.seconds_left
         left = "" if seconds is None else f", about {console.duration(seconds)} left"
         numbers = f"{state.done} done, {state.running} running, {state.waiting} to come{left}"
+        data = [cell.task] if cell.demonstrator is None else [cell.task, cell.demonstrator]
         what = {
-            "collect": (cell.task,),
-            "train world": (cell.task, *cell.world),
-            "draw pairs": (cell.task, cell.protocol, f"{cell.offset} steps apart"),
-            "train": (cell.task, *cell.world, *cell.controller, f"seed {cell.seed}"),
-            "run": (cell.task, cell.method, *cell.world, *cell.controller, f"seed {cell.seed}"),
+            "collect": data,
+            "train world": (*data, *cell.world),
+            "draw pairs": (*data, cell.protocol, f"{cell.offset} steps apart"),
+            "train": (*data, *cell.world, *cell.controller, f"seed {cell.seed}"),
+            "run": (*data, cell.method, *cell.world, *cell.controller, f"seed {cell.seed}"),
         }[work.doing]
         console.show_status(f"[{numbers}] {work.doing} {' '.join(what)}")
 

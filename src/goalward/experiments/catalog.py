@@ -357,6 +357,34 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
     ),
     Experiment(
+        id="demonstrations",
+        title="Smooth demonstrations, and noisy ones",
+        paper="Not in the paper: what search must know of actions that nobody demonstrated",
+        axis="demonstrations",
+        points=(
+            Point(label="smooth"),
+            Point(label="noisy", changes={"demonstrator": "noisy-pusher"}),
+        ),
+        methods=(GC_IDM, WITH_TIME_TO_GO, CEM, "random"),
+        tasks=PUSH_T,
+        chart="bars",
+        claims=(
+            more(
+                "CEM does better on noisy demonstrations",
+                (CEM, "noisy"),
+                (CEM, "smooth"),
+                ours=True,
+            ),
+            more("GC-IDM does better on smooth demonstrations", "smooth", "noisy", ours=True),
+            as_good(
+                "on noisy demonstrations GC-IDM is as good as CEM",
+                "noisy",
+                (CEM, "noisy"),
+                ours=True,
+            ),
+        ),
+    ),
+    Experiment(
         id="geometry",
         title="Which geometry does the inverse model need?",
         paper="Left open by the paper",

@@ -19,6 +19,7 @@ class Cell:
     Attributes:
         task: What is to be done.
         method: As of `goalward evaluate`.
+        demonstrator: Whose demonstrations everything is trained on, and pairs are drawn from.
         world: Changes to the world model's configuration, as of `--set`.
         controller: Changes to the controller's; for interpolation, to the pairwise model's.
         seed: Of the controller's training, and of what the method draws.
@@ -30,6 +31,7 @@ class Cell:
 
     task: str
     method: str
+    demonstrator: str | None = None
     world: tuple[str, ...] = ()
     controller: tuple[str, ...] = ()
     seed: int = SEEDS[0]

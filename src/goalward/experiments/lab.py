@@ -61,18 +61,26 @@ class Lab:
     bar: Bar = silent_bar
     pools: SimulatorPools | None = None
 
-    def pipeline(self, task: str, world: tuple[str, ...] = ()) -> Pipeline:
-        """The stages of a task, with a changed world model or the preset's."""
+    def pipeline(
+        self, task: str, world: tuple[str, ...] = (), demonstrator: str | None = None
+    ) -> Pipeline:
+        """The stages of a task, with other demonstrations or world model, or the preset's."""
+        name = task if demonstrator is None else f"{task}-{demonstrator}"
         return Pipeline(
             task=get_task(task),
             preset=self.preset,
-            folder=self.runs / self.preset / task,
+            folder=self.runs / self.preset / name,
+            demonstrator=demonstrator,
             device=self.device,
             workers=self.workers,
             bar=self.bar,
             world_changes=world,
             curves=False,
         )
+
+    def pipeline_of(self, cell: Cell) -> Pipeline:
+        """The stages of a cell."""
+        return self.pipeline(cell.task, cell.world, cell.demonstrator)
 
     def run(self, cell: Cell) -> list[EpisodeRow]:
         """Every row of a cell; what is missing is trained and run."""
@@ -99,14 +107,14 @@ class Lab:
 
     def controller(self, cell: Cell) -> Path:
         """The folder of a cell's trained model."""
-        return _controller(self, kind_of(cell), cell.task, cell.world, cell.controller, cell.seed)
+        return _controller(self, kind_of(cell), _trained(cell))
 
     def folder_of(self, cell: Cell, what: Literal["world", "model"]) -> Path:
         """Where a cell's world model or trained model is, or will be.
 
         Different changes may say the same, and then have the same folder.
         """
-        pipeline = self.pipeline(cell.task, cell.world)
+        pipeline = self.pipeline_of(cell)
         if what == "world":
             return pipeline.world_folder()
         return pipeline.controller_folder(
@@ -115,7 +123,7 @@ class Lab:
 
     def bench(self, cell: Cell) -> Bench:
         """What a cell is run with; trained if it is missing."""
-        pipeline = self.pipeline(cell.task, cell.world)
+        pipeline = self.pipeline_of(cell)
         model = self.model(cell)
         pairwise = cell.method.startswith(NEEDS_PAIRWISE)
         models = Models(pairwise=model) if pairwise else Models(controller=model)
@@ -135,7 +143,7 @@ class Lab:
         return prepare_pairs(
             self._pairs_folder(cell),
             self.pairs_config(cell),
-            self.pipeline(cell.task).episodes(),
+            self.pipeline_of(cell).episodes(),
         )
 
     def pairs_config(self, cell: Cell) -> PairsConfig:
@@ -146,11 +154,11 @@ class Lab:
             count=self.pairs,
             offset=cell.offset,
             episodes=cell.episodes,
-            split=_split(self, cell.task, cell.world),
+            split=_split(self, _trained(cell)),
         )
 
     def _pairs_folder(self, cell: Cell) -> Path:
-        return self.pipeline(cell.task).pairs_folder(self.pairs_config(cell))
+        return self.pipeline_of(cell).pairs_folder(self.pairs_config(cell))
 
     @contextmanager
     def simulators(self, pairs: FrozenPairs, number: int) -> Iterator[SimulatorPool]:
@@ -177,21 +185,21 @@ def kind_of(cell: Cell) -> ModelKind:
 # Stages check what they find; that is done once a process, not for each of hundreds of cells.
 
 
-@cache
-def _controller(
-    lab: Lab,
-    kind: ModelKind,
-    task: str,
-    world: tuple[str, ...],
-    changes: tuple[str, ...],
-    seed: int,
-) -> Path:
-    return lab.pipeline(task, world).controller(kind=kind, seed=seed, changes=changes)
+def _trained(cell: Cell) -> Cell:
+    """The cell as far as its training depends on it."""
+    kept = {name: getattr(cell, name) for name in ("demonstrator", "world", "controller", "seed")}
+    return Cell(task=cell.task, method="", **kept)
 
 
 @cache
-def _split(lab: Lab, task: str, world: tuple[str, ...]) -> SplitConfig:
-    return lab.pipeline(task, world).world_config().split
+def _controller(lab: Lab, kind: ModelKind, cell: Cell) -> Path:
+    pipeline = lab.pipeline_of(cell)
+    return pipeline.controller(kind=kind, seed=cell.seed, changes=cell.controller)
+
+
+@cache
+def _split(lab: Lab, cell: Cell) -> SplitConfig:
+    return lab.pipeline_of(cell).world_config().split
 
 
 @lru_cache(maxsize=KEPT_MODELS)

@@ -64,10 +64,10 @@ def levels_of_work(cells: Sequence[Cell], prepared: Sequence[Cell] = ()) -> list
     """
     chosen = ([*cells, *prepared], cells)
     needs: dict[Doing, Callable[[Cell], Hashable]] = {
-        "collect": lambda c: c.task,
-        "train world": lambda c: (c.task, c.world),
-        "draw pairs": lambda c: (c.task, c.protocol, c.offset, c.episodes),
-        "train": lambda c: (kind_of(c), c.task, c.world, c.controller, c.seed),
+        "collect": lambda c: (c.task, c.demonstrator),
+        "train world": lambda c: (c.task, c.demonstrator, c.world),
+        "draw pairs": lambda c: (c.task, c.demonstrator, c.protocol, c.offset, c.episodes),
+        "train": lambda c: (kind_of(c), c.task, c.demonstrator, c.world, c.controller, c.seed),
         "run": lambda c: c,
     }
     return [
@@ -170,9 +170,9 @@ def _do(lab: Lab, work: Work) -> list[EpisodeRow] | None:
     cell = work.cell
     match work.doing:
         case "collect":
-            lab.pipeline(cell.task).episodes()
+            lab.pipeline_of(cell).episodes()
         case "train world":
-            lab.pipeline(cell.task, cell.world).latents()
+            lab.pipeline_of(cell).latents()
         case "draw pairs":
             lab.pairs_of(cell)
         case "train":

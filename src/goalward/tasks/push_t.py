@@ -9,7 +9,7 @@ import numpy as np
 from goalward.tasks.angles import wrap_angle
 from goalward.tasks.frames import resized
 from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
-from goalward.tasks.push_t_pusher import GeometricPusher
+from goalward.tasks.push_t_pusher import GeometricPusher, NoisyPusher
 from goalward.tasks.spec import (
     Measure,
     Policy,
@@ -221,6 +221,6 @@ PUSH_T = Task(
             admits=unsolved_starts(_block_there),
         ),
     },
-    demonstrators={"pusher": GeometricPusher},
+    demonstrators={"pusher": GeometricPusher, "noisy-pusher": NoisyPusher},
     goal_policies={"line": line},
 )

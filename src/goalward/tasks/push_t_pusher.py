@@ -311,3 +311,22 @@ class GeometricPusher:
         best, length = np.unravel_index(np.argmin(errors), errors.shape)
         self._contact = int(near[best])
         return float(LENGTHS[length])
+
+
+class NoisyPusher(GeometricPusher):
+    """The same with Gaussian noise on its actions, which it then corrects.
+
+    How much is drawn anew for every episode, from none on. A world model that has seen smooth
+    actions only is wrong about others, and a search for plans finds just those.
+    """
+
+    MOST_NOISE = 0.2  # standard deviation, of actions in [-1, 1]
+
+    def __init__(self, simulator: Simulator, rng: np.random.Generator) -> None:
+        super().__init__(simulator, rng)
+        self._noise = rng.uniform(0.0, self.MOST_NOISE)
+
+    def __call__(self) -> npt.NDArray[np.float32]:
+        """The next action, and noise."""
+        action = super().__call__() + self._rng.normal(0.0, self._noise, size=2)
+        return np.clip(action, -1.0, 1.0).astype(np.float32)
