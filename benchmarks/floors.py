@@ -28,7 +28,7 @@ from goalward.evaluate.floors import (
     solved_share,
 )
 from goalward.evaluate.pairs import draw_pairs, state_rows
-from goalward.tasks import get_task
+from goalward.tasks import TASKS, get_task
 from goalward.tasks.push_t import PushTSimulator
 from goalward.tasks.push_t_pusher import GeometricPusher
 from goalward.tasks.spec import Row, SceneConfig, Task
@@ -65,12 +65,10 @@ class Source:
         )
 
 
-SOURCES = (
-    Source("two-room", "expert", 400),
-    Source("push-t", "pusher", 100),
-    Source("cube", "oracle", 100),
-    Source("reacher", "targets", 100),
-    Source("reacher", "uniform", 100),
+SOURCES = tuple(
+    Source(task.name, demonstrator, 400 if task.episode_steps <= 100 else 100)
+    for task in TASKS.values()
+    for demonstrator in task.demonstrators
 )
 
 

@@ -216,8 +216,12 @@ def test_only_the_long_preset_leaves_the_papers_network(dot_latents: Path) -> No
     latents = open_latents(dot_latents)
     short, long = (controller_config(name, latents) for name in ("cpu", "cpu-long"))
     assert short.network == controller_config("paper", latents).network
-    assert long.network == replace(short.network, num_layers=5, dropout=0.0)
-    assert long.time_to_go == TimeToGoConfig(num_layers=4, dropout=0.0)
+    assert long.network == replace(short.network, dropout=0.0)
+    assert long.time_to_go == TimeToGoConfig(dropout=0.0)
+    pushing = replace(latents, card=replace(latents.card, task="push-t"))
+    deep = controller_config("cpu-long", pushing)
+    assert deep.network == replace(long.network, num_layers=5)
+    assert deep.time_to_go == TimeToGoConfig(num_layers=4, dropout=0.0)
     assert (short.schedule.lr, long.schedule.lr) == (1e-3, 3e-3)
     pairwise = [controller_config(name, latents, kind="pairwise") for name in ("cpu", "cpu-long")]
     assert pairwise[0] == pairwise[1]

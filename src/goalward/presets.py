@@ -42,13 +42,10 @@ IDM_MOST_TASK_STEPS = {
 }
 # Of thousands of demonstrations there is more to learn than to overfit (docs/decisions.md).
 IDM_CHANGES = {
-    "cpu-long": (
-        "network.num_layers=5",
-        "network.dropout=0.0",
-        "time_to_go.num_layers=4",
-        "time_to_go.dropout=0.0",
-        "schedule.lr=3e-3",
-    )
+    "cpu-long": ("network.dropout=0.0", "time_to_go.dropout=0.0", "schedule.lr=3e-3"),
+}
+IDM_TASK_CHANGES = {  # deeper where it was seen to help
+    ("cpu-long", "push-t"): ("network.num_layers=5", "time_to_go.num_layers=4"),
 }
 
 
@@ -135,7 +132,9 @@ def controller_config(
         seed=seed,
     )
     if name != "smoke":
-        return override(config, IDM_CHANGES.get(name, ()) if kind == "gc-idm" else ())
+        place = (name, latents.card.task or "")
+        changes = (*IDM_CHANGES.get(name, ()), *IDM_TASK_CHANGES.get(place, ()))
+        return override(config, changes if kind == "gc-idm" else ())
     schedule = IDMSchedule(steps=30, batch=256, validations=2, validation_examples=1_024)
     return replace(config, network=replace(network, hidden_dim=32), schedule=schedule)
 
