@@ -375,7 +375,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 (CEM, "smooth"),
                 ours=True,
             ),
-            more("GC-IDM does better on smooth demonstrations", "smooth", "noisy", ours=True),
+            as_good(
+                "noisy demonstrations are as good for GC-IDM as smooth ones",
+                "noisy",
+                "smooth",
+                ours=True,
+            ),
             as_good(
                 "on noisy demonstrations GC-IDM is as good as CEM",
                 "noisy",
