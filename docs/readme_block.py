@@ -118,7 +118,7 @@ def save_picture(path: Path = PICTURE) -> None:
     times.set_yscale("log")
     times.margins(y=0.15)
     for axes in (success, times):
-        labels = [f"{c.task}\n{c.preset}, n = {c.size}" for c in found]
+        labels = [f"{c.task}\n{c.preset}\nn = {c.size}" for c in found]
         axes.set_xticks(range(len(found)), labels)
         label_axes(axes, "")
         axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))

@@ -44,8 +44,11 @@ def save_table_figure(path: Path, table: Table, chart: Chart) -> None:
     rows, columns = rows_and_columns(len(tasks))
     figure = new_figure(*panels_size(rows, columns))
     about = f"preset {table.preset}, {table.pairs} pairs"
-    marks = "colour: iterations, size: samples" if chart == "frontier" else "hollow: paper"
-    add_heading(figure, table.title, f"{about}; {marks}")
+    if chart == "frontier":
+        about += "; colour: iterations, size: samples"
+    elif any(entry.paper is not None for entry in table.entries):
+        about += "; hollow: paper"
+    add_heading(figure, table.title, about)
     for number, task in enumerate(tasks):
         axes = figure.add_subplot(rows, columns, number + 1)
         style_axes(axes, task)
