@@ -65,7 +65,7 @@ class Source:
         )
 
 
-SOURCES = tuple(
+SOURCES = tuple(  # more episodes where they are short
     Source(task.name, demonstrator, 400 if task.episode_steps <= 100 else 100)
     for task in TASKS.values()
     for demonstrator in task.demonstrators

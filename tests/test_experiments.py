@@ -156,13 +156,26 @@ def test_a_claim_is_judged_by_its_interval(
 
 
 def test_a_claim_about_different_pairs_is_judged_side_by_side() -> None:
-    claim = Claim(text="x", better=("a", "1"), worse=("a", "2"))
+    claim = Claim(text="x", better=("a", "1"), worse=("a", "2"), apart=True)
     ours = [row(pair=k, pairs="here", success=k < 40) for k in range(50)]
     theirs = [row(pair=k, pairs="there", success=k < 10) for k in range(50)]
     found = judge_claim(claim, "push-t", {("a", "1"): ours, ("a", "2"): theirs})
     assert found is not None and found.verdict == "holds"
     assert found.difference == unpaired_difference(ours, theirs)
     assert found.shown == f"{found.difference} points"
+    with pytest.raises(ValueError, match="different pairs"):  # unless the claim says so
+        judge_claim(replace(claim, apart=False), "push-t", {("a", "1"): ours, ("a", "2"): theirs})
+
+
+def test_claims_are_about_different_pairs_where_their_points_vary_the_pairs() -> None:
+    for experiment in EXPERIMENTS:
+        points = {point.label: point.changes for point in experiment.points}
+        for claim in experiment.claims:
+            sides = [
+                tuple(points[label].get(name) for name in ("offset", "episodes", "demonstrator"))
+                for _, label in (claim.better, claim.worse)
+            ]
+            assert claim.apart == (sides[0] != sides[1]), claim.text
 
 
 def test_a_claim_about_jerk_is_that_there_is_less_of_it() -> None:

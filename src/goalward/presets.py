@@ -38,7 +38,7 @@ IDM_EPOCHS = 50
 IDM_MOST_STEPS = {"cpu": 3_000, "cpu-long": 10_000}  # a few minutes, less than half an hour
 IDM_MOST_TASK_STEPS = {
     ("cpu", "two-room"): 1_000,  # enough: `make demo` is to be quick
-    ("cpu-long", "cube"): 5_000,  # it has a third of Push-T's frames
+    ("cpu-long", "cube"): 5_000,  # it has fewer frames than Push-T
 }
 # Of thousands of demonstrations there is more to learn than to overfit (docs/decisions.md).
 IDM_CHANGES = {

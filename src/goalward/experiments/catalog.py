@@ -115,6 +115,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "5",
                 "50",
                 tasks=PUSH_T,
+                apart=True,
             ),
             as_good(
                 "GC-IDM reaches goals 35 steps off as often as goals 5 steps off",
@@ -122,6 +123,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "5",
                 margin=5.0,
                 tasks=EASIER,
+                apart=True,
             ),
             more(
                 "told the time to go, GC-IDM reaches goals 5 steps off more often",
@@ -324,6 +326,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "held-out",
                 "all",
                 margin=5.0,
+                apart=True,
             ),
         ),
     ),
@@ -374,12 +377,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 (CEM, "noisy"),
                 (CEM, "smooth"),
                 ours=True,
+                apart=True,
             ),
             as_good(
                 "noisy demonstrations are as good for GC-IDM as smooth ones",
                 "noisy",
                 "smooth",
                 ours=True,
+                apart=True,
             ),
             as_good(
                 "on noisy demonstrations GC-IDM is as good as CEM",

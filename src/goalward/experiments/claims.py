@@ -13,10 +13,16 @@ Place = Label | tuple[MethodName, Label]
 
 
 def more(
-    text: str, better: Place, worse: Place, *, tasks: tuple[str, ...] = TASKS, ours: bool = False
+    text: str,
+    better: Place,
+    worse: Place,
+    *,
+    tasks: tuple[str, ...] = TASKS,
+    ours: bool = False,
+    apart: bool = False,
 ) -> Claim:
     """That one succeeds more often than the other."""
-    return Claim(text=text, better=_place(better), worse=_place(worse), tasks=tasks, ours=ours)
+    return as_good(text, better, worse, margin=0.0, tasks=tasks, ours=ours, apart=apart)
 
 
 def as_good(
@@ -27,6 +33,7 @@ def as_good(
     margin: float = AS_GOOD,
     tasks: tuple[str, ...] = TASKS,
     ours: bool = False,
+    apart: bool = False,
 ) -> Claim:
     """That one succeeds as often as the other, but for some points."""
     return Claim(
@@ -36,6 +43,7 @@ def as_good(
         margin=margin,
         tasks=tasks,
         ours=ours,
+        apart=apart,
     )
 
 

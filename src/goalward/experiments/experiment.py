@@ -48,6 +48,7 @@ class Claim:
     tasks: tuple[str, ...] = TASKS
     ours: bool = False  # the paper does not claim it
     about: Quantity = "success"
+    apart: bool = False  # its sides have pairs of their own, since that is what is varied
 
     @property
     def wording(self) -> str:

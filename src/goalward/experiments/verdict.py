@@ -38,7 +38,7 @@ class Verdict:
 
 
 def judge_claim(claim: Claim, task: str, rows: Rows) -> Verdict | None:
-    """Compare pair by pair, or side by side if the pairs differ; None where a side is missing.
+    """Compare pair by pair, or side by side if the claim says so; None where a side is missing.
 
     A claim of more success holds if the whole interval is above 0, one of as much success if it is
     above the margin; it fails if the whole interval is below that, and is open otherwise.
@@ -46,7 +46,9 @@ def judge_claim(claim: Claim, task: str, rows: Rows) -> Verdict | None:
     better, worse = rows.get(claim.better), rows.get(claim.worse)
     if not better or not worse or task not in claim.tasks:
         return None
-    difference = _difference(claim.about, better, worse)
+    if not claim.apart and {row.pairs for row in better} != {row.pairs for row in worse}:
+        raise ValueError(f"{claim.text}: its sides were measured on different pairs")
+    difference = _difference(claim, better, worse)
     if difference is None:
         return None
     least = -claim.margin / 100
@@ -61,10 +63,9 @@ def judge_claim(claim: Claim, task: str, rows: Rows) -> Verdict | None:
 
 
 def _difference(
-    about: Quantity, better: Sequence[EpisodeRow], worse: Sequence[EpisodeRow]
+    claim: Claim, better: Sequence[EpisodeRow], worse: Sequence[EpisodeRow]
 ) -> Difference | None:
     """How much speaks for the claim."""
-    if about == "jerk":  # less is better
+    if claim.about == "jerk":  # less is better
         return jerk_difference(worse, better)
-    same = {row.pairs for row in better} == {row.pairs for row in worse}
-    return (paired_difference if same else unpaired_difference)(better, worse)
+    return (unpaired_difference if claim.apart else paired_difference)(better, worse)
