@@ -1,16 +1,17 @@
 """Compare all methods on the same pairs, and write `results/compare/`, for docs/RESULTS.md.
 
-Makes what is missing: demonstrations, world model, three controllers a task. Cells that are done
-are found again under the run folder, so that several sittings can share the work.
+Makes what is missing: demonstrations, world model, three controllers a task; or takes the weights
+and pairs that come with the package (`--preset bundled --seeds 42`), which needs no training. Cells
+that are done are found again under the run folder, so that several sittings can share the work.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import tyro
@@ -18,7 +19,8 @@ import tyro
 from benchmarks.setting import RESULTS, RUNS, bench_pipeline
 from goalward import defaults
 from goalward.artifacts import load_manifest
-from goalward.commands.evaluation_setup import evaluation_runs
+from goalward.bundle import NAME, controller_path
+from goalward.commands.evaluation_setup import evaluation_runs, pairs_to_compare_on
 from goalward.config import to_json, write_json
 from goalward.console import progress, show_line
 from goalward.controllers.file import load_inverse_model, model_id
@@ -27,7 +29,7 @@ from goalward.devices import machine
 from goalward.evaluate.cells import Observer
 from goalward.evaluate.evaluation import Evaluation, Run, evaluate, prepare_pairs
 from goalward.evaluate.floors import REPLAY, solved_pairs
-from goalward.evaluate.frozen_pairs import PairsConfig
+from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig
 from goalward.evaluate.rows import RowFile
 from goalward.evaluate.summary import ALL, pair_subsets
 from goalward.pipeline import Pipeline
@@ -36,7 +38,8 @@ from goalward.runtime.card import SUFFIX
 from goalward.runtime.export import export_onnx
 from goalward.runtime.method import onnx_method
 from goalward.runtime.onnx_controller import OnnxController
-from goalward.tasks import TASKS
+from goalward.tasks import TASKS, get_task
+from goalward.tasks.spec import Task
 from goalward.workers import usable_cpus
 
 
@@ -44,8 +47,8 @@ from goalward.workers import usable_cpus
 class Arguments:
     """What to compare."""
 
-    preset: PresetName = "cpu"
-    """The preset to train with."""
+    preset: PresetName | Literal["bundled"] = "cpu"
+    """The preset to train with, or `bundled`: the weights that come with the package."""
     tasks: tuple[str, ...] = tuple(TASKS)
     """The tasks, one after the other."""
     protocols: tuple[ProtocolName, ...] = ("paper",)
@@ -66,63 +69,95 @@ class Arguments:
     """Where datasets, weights and cells are."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Controllers of a task, and pairs of episodes that they have not seen."""
+
+    task: Task
+    controllers: Sequence[Path]
+    pairs: FrozenPairs
+    folder: Path  # where cells are kept
+    seconds: dict[str, float]  # that each stage took
+
+
+def trained(task: str, preset: PresetName, wanted: PairsConfig, arguments: Arguments) -> Subject:
+    """What a preset gives, made if it is missing."""
+    pipeline = bench_pipeline(task, preset, arguments.runs)
+    controllers = [pipeline.controller(seed=seed) for seed in arguments.seeds]
+    wanted = replace(wanted, split=pipeline.world_config().split)
+    folder = pipeline.pairs_folder(wanted)
+    return Subject(
+        task=pipeline.task,
+        controllers=controllers,
+        pairs=prepare_pairs(folder, wanted, pipeline.episodes()),
+        folder=folder,
+        seconds=seconds(pipeline, controllers),
+    )
+
+
+def bundled(task: str, wanted: PairsConfig, arguments: Arguments) -> Subject:
+    """What comes with the package."""
+    folder = arguments.runs / NAME / task / f"{wanted.protocol}-{wanted.count}"
+    return Subject(
+        task=get_task(task),
+        controllers=[controller_path(task)],
+        pairs=pairs_to_compare_on(folder, wanted, None),
+        folder=folder,
+        seconds={},
+    )
+
+
 def compare(task: str, protocol: ProtocolName, arguments: Arguments) -> Path:
     """Run what is missing of one task under one protocol; returns the folder of the results."""
-    pipeline = bench_pipeline(task, arguments.preset, arguments.runs)
-    controllers = [pipeline.controller(seed=seed) for seed in arguments.seeds]
-    wanted = PairsConfig(
-        task=task,
-        protocol=protocol,
-        count=arguments.pairs,
-        split=pipeline.world_config().split,
-    )
-    folder = pipeline.pairs_folder(wanted)
-    pairs = prepare_pairs(folder, wanted, pipeline.episodes())
-    runs, observer = all_runs(pipeline, controllers, arguments)
-    total = len(runs) * len(pairs.attempts)
+    wanted = PairsConfig(task=task, protocol=protocol, count=arguments.pairs)
+    if arguments.preset == "bundled":
+        subject = bundled(task, wanted, arguments)
+    else:
+        subject = trained(task, arguments.preset, wanted, arguments)
+    runs, observer = all_runs(subject, arguments)
+    total = len(runs) * len(subject.pairs.attempts)
     with progress(f"evaluate {task}", total, unit="episodes", quiet=False) as update:
         found = evaluate(
-            folder,
-            pairs,
+            subject.folder,
+            subject.pairs,
             runs,
             observer=observer,
             workers=usable_cpus(),
             on_progress=update,
         )
     out = RESULTS / "compare" / arguments.preset / task / protocol
-    write(out, found, {"arguments": _plain(arguments), "seconds": seconds(pipeline, controllers)})
+    write(out, found, {"arguments": _plain(arguments), "seconds": subject.seconds})
     return out
 
 
-def all_runs(
-    pipeline: Pipeline, controllers: Sequence[Path], arguments: Arguments
-) -> tuple[list[Run], Observer | None]:
+def all_runs(subject: Subject, arguments: Arguments) -> tuple[list[Run], Observer | None]:
     """Every method with its seeds, the quick ones first."""
+    controllers = subject.controllers
 
     def runs(
         specs: Sequence[str], models: Sequence[Path], seeds: Sequence[int]
     ) -> tuple[list[Run], Observer | None]:
         return evaluation_runs(
-            pipeline.task,
+            subject.task,
             specs,
             models=models,
             pairwise=None,
             seeds=seeds,
             device="auto",
-            split=pipeline.world_config().split,
+            split=subject.pairs.card.config.split,
         )
 
     ours, observer = runs(arguments.controllers, controllers, arguments.seeds)
-    exported, _ = onnx_method(export(controllers[0]))
+    exported, _ = onnx_method(export(controllers[0], subject.folder))
     blind, _ = runs(arguments.blind, [], arguments.seeds)
     planners, _ = runs(arguments.planners, controllers[:1], arguments.planner_seeds)
     by_onnx = Run(method=exported, seed=arguments.seeds[0])
     return [*ours, by_onnx, *blind, *planners], observer
 
 
-def export(controller: Path) -> Path:
-    """The controller as an ONNX file beside it."""
-    path, model = controller.with_suffix(SUFFIX), load_inverse_model(controller)
+def export(controller: Path, folder: Path) -> Path:
+    """The controller as an ONNX file in a folder."""
+    path, model = folder / f"{controller.stem}{SUFFIX}", load_inverse_model(controller)
     if not path.exists() or OnnxController(path).card.model_id != model_id(model):
         export_onnx(model, path)
     return path

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from goalward.config import read_json
+from goalward.evaluate.rows import RowFile
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -110,6 +113,32 @@ def test_the_upper_bound_acts_on_true_states(
     found = bench.measure("two-room", few)
     for mode in ("time-to-go", "budget"):
         assert [len(wins) for wins in found["success"][mode]] == [2]
+
+
+def test_the_bundled_weights_are_compared_without_any_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    bench = importlib.import_module("benchmarks.compare")
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results")
+    few = bench.Arguments(
+        preset="bundled",
+        pairs=2,
+        controllers=("gc-idm",),
+        planners=("gradient:solver.num_iters=1",),
+        blind=("zero",),
+        seeds=(42,),
+        runs=tmp_path / "runs",
+    )
+    out = bench.compare("two-room", "moderate", few)
+    assert out == tmp_path / "results" / "compare" / "bundled" / "two-room" / "moderate"
+    about = read_json(out / "about.json")
+    assert about["config"]["protocol"] == "moderate" and about["config"]["episodes"] == "test"
+    assert about["seconds"] == {} and sorted(about["latency"]) == [
+        *("gc-idm", "gc-idm-onnx", "gradient:solver.num_iters=1", "zero")
+    ]
+    rows = [row for path in out.glob("*.jsonl") for row in RowFile(path).read()]
+    assert len(rows) == 4 * 2 and {row.pairs for row in rows} == {about["pairs"]}
 
 
 def test_the_undisturbed_time_of_a_training_leaves_out_pauses(

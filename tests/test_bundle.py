@@ -18,7 +18,9 @@ from goalward.controllers.file import (
     model_id,
     save_inverse_model,
 )
+from goalward.defaults import ProtocolName
 from goalward.evaluate.frozen_pairs import PairsConfig, freeze_pairs, save_pairs
+from goalward.tasks import get_task
 from test_cli import refusal
 from test_evaluate_cli import controller_fixture, episodes_fixture  # noqa: F401
 
@@ -109,6 +111,23 @@ def test_what_ships_is_small_and_of_its_task() -> None:
         assert card.task == pairs.card.config.task == path.stem
         # Pairs of episodes that neither world model nor controller was trained on.
         assert pairs.card.config.episodes == "test" and card.split == pairs.card.config.split
+
+
+@pytest.mark.parametrize("protocol", ["moderate", "strict"])
+@pytest.mark.parametrize(("task", "count"), [("two-room", 20), ("push-t", 150)])
+def test_stricter_protocols_take_the_shipped_pairs_that_they_admit(
+    task: str, count: int, protocol: ProtocolName
+) -> None:
+    rule, every = get_task(task).protocols[protocol], bundle.bundled_pairs(task, 200).attempts
+    found = bundle.bundled_pairs(task, count, protocol)
+    admitted = [bool(rule.admits(a.start, a.goal)) for a in every]
+    wanted = [a.recorded for a, is_in in zip(every, admitted, strict=True) if is_in][:count]
+    np.testing.assert_array_equal([a.recorded for a in found.attempts], wanted)
+    assert [a.pair for a in found.attempts] == list(range(count))
+    assert found.card.config == PairsConfig(task=task, protocol=protocol, count=count)
+    assert found.card.scene.physics == rule.physics  # of Two-Room: without a way through the wall
+    with pytest.raises(ValueError, match=f"1 to {sum(admitted)}, .* for protocol {protocol}"):
+        bundle.bundled_pairs(task, sum(admitted) + 1, protocol)
 
 
 @pytest.mark.parametrize(("task", "least"), [("two-room", 16), ("push-t", 10), ("cube", 13)])

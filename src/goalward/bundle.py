@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from goalward.defaults import ProtocolName
 from goalward.evaluate.frozen_pairs import FrozenPairs, load_pairs
+from goalward.tasks import get_task
 
 FOLDER = Path(__file__).parent / "bundled"
 NAME = "bundled"  # what stands for a bundled controller on the command line
@@ -23,21 +25,29 @@ def controller_path(task: str) -> Path:
     return _existing(f"{task}.safetensors", task)
 
 
-def bundled_pairs(task: str, count: int) -> FrozenPairs:
-    """The first so many of a task's pairs.
+def bundled_pairs(task: str, count: int, protocol: ProtocolName = "paper") -> FrozenPairs:
+    """The first so many of a task's pairs that a protocol admits.
+
+    All were drawn for the protocol `paper`; others leave out some of them, such as solved starts.
 
     Raises:
         ValueError: there are none, or fewer.
     """
     pairs = load_pairs(_existing(f"{task}.npz", task))
-    most = len(pairs.attempts)
-    if not 1 <= count <= most:
+    rule = get_task(task).protocols[protocol]
+    admitted = [a for a in pairs.attempts if bool(rule.admits(a.start, a.goal))]
+    if not 1 <= count <= len(admitted):
         raise ValueError(
-            f"pairs must be 1 to {most}, as many as come with goalward, got {count}; "
-            "give an episode file to draw more"
+            f"pairs must be 1 to {len(admitted)}, as many as come with goalward for protocol "
+            f"{protocol}, got {count}; give an episode file to draw more"
         )
-    card = replace(pairs.card, config=replace(pairs.card.config, count=count))
-    return FrozenPairs(card=card, attempts=pairs.attempts[:count])
+    card = replace(
+        pairs.card,
+        config=replace(pairs.card.config, protocol=protocol, count=count),
+        scene=replace(pairs.card.scene, physics=rule.physics),
+    )
+    chosen = (replace(attempt, pair=k) for k, attempt in enumerate(admitted[:count]))
+    return FrozenPairs(card=card, attempts=tuple(chosen))
 
 
 def _existing(name: str, task: str) -> Path:

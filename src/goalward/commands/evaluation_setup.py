@@ -145,7 +145,7 @@ def pairs_to_compare_on(folder: Path, config: PairsConfig, episodes: Path | None
         ValueError: the folder holds other pairs, or the package's pairs are not those asked for.
     """
     if episodes is None and not (folder / PAIRS).exists():
-        found = bundled_pairs(config.task, config.count)
+        found = bundled_pairs(config.task, config.count, config.protocol)
         if found.card.config != config:
             changes = differences(to_json(found.card.config), to_json(config))
             raise ValueError(
