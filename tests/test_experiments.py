@@ -20,6 +20,7 @@ from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.data.episodes import open_episodes
 from goalward.evaluate.differences import unpaired_difference
 from goalward.evaluate.rows import EpisodeRow
+from goalward.evaluate.timing import Latency
 from goalward.experiments import catalog, pictures
 from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments
 from goalward.experiments.cell import Cell
@@ -192,8 +193,34 @@ def test_a_claim_about_jerk_is_that_there_is_less_of_it() -> None:
 
 def test_every_finding_of_the_paper_that_success_can_show_is_judged() -> None:
     unjudged = {e.id for e in EXPERIMENTS if not any(not claim.ours for claim in e.claims)}
-    # No figure of the paper's there: the frontier's claim is about time as well.
-    assert unjudged == {"commit", "demonstrations", "frontier", "geometry"}
+    assert unjudged == {"commit", "demonstrations", "geometry"}  # which the paper does not have
+
+
+@pytest.mark.parametrize(
+    ("quickest", "wins", "verdict", "shown"),
+    [
+        (2.0, 50, "holds", "no other is as quick"),
+        (1.0, 20, "holds", "points"),
+        (1.0, 35, "open", "points"),
+        (0.5, 50, "fails", "points"),
+    ],
+)
+def test_a_claim_about_quick_rivals_meets_the_best_of_them(
+    quickest: float, wins: int, verdict: str, shown: str
+) -> None:
+    claim = Claim(text="x", better=("a", "1"), worse=("cem", "1"), margin=3.0, as_quick=True)
+    success = {"a": 35, "cem": 50, "cem:n=1": 0, "cem:n=2": wins}
+    rows = {
+        (name, "1"): [row(method=name, pair=k, success=k < number) for k in range(50)]
+        for name, number in success.items()
+    }
+    means = {"a": 1.0, "cem": 9.0, "cem:n=1": quickest, "cem:n=2": quickest}
+    times = {
+        name: Latency(environments=1, decisions=1, mean=ms, p50=ms, p99=ms, plan=ms, memory_mb=None)
+        for name, ms in means.items()
+    }
+    found = judge_claim(claim, "push-t", rows, times)
+    assert found is not None and found.verdict == verdict and found.shown.endswith(shown)
 
 
 def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(

@@ -49,6 +49,7 @@ class Claim:
     ours: bool = False  # the paper does not claim it
     about: Quantity = "success"
     apart: bool = False  # its sides have pairs of their own, since that is what is varied
+    as_quick: bool = False  # `worse` names a family: the best of its settings that are as quick
 
     @property
     def wording(self) -> str:

@@ -132,7 +132,7 @@ def tabulate(
         else:
             places, times = _collect(lab, one, task, rows)
             entries += _entries(one, task, places, times)
-            judged = (judge_claim(claim, task, places) for claim in one.claims)
+            judged = (judge_claim(claim, task, places, times) for claim in one.claims)
             verdicts += [verdict for verdict in judged if verdict is not None]
     return Table(
         id=one.id,
