@@ -16,7 +16,7 @@ import numpy as np
 from controllers_page import controllers_page
 from experiments_page import experiments_page
 from PIL import Image, ImageDraw, ImageFont
-from readme_block import README, save_picture, with_block
+from readme_block import README, save_picture, with_blocks
 from results_page import results_page
 from world_page import world_page
 
@@ -89,6 +89,6 @@ if __name__ == "__main__":
     (DOCS / "pictures").mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (DOCS / name).write_text(page())
-    README.write_text(with_block(README.read_text()))
+    README.write_text(with_blocks(README.read_text()))
     save_picture()
     write_pictures()

@@ -1,4 +1,4 @@
-"""The README's main table and its picture, from the rows in `results/compare/`."""
+"""The README's tables and its picture, from `results/compare/` and `results/experiments/`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from goalward.drawing import (
 from goalward.evaluate.metrics import Rate
 from goalward.evaluate.timing import SpeedUp
 from goalward.experiments.names import method_name
+from goalward.report.content import MARKS, read_report
 
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "pictures" / "results.png"
-BEGIN, END = "<!-- main table: written by `make docs` -->\n", "<!-- end of the main table -->\n"
+BEGIN, END = "<!-- {}: written by `make docs` -->\n", "<!-- end of the {} -->\n"
 PRESETS = ("cpu", "cpu-long")
 MARK = "†"  # run with the bundled weights, which README explains
 DIRECT, ONNX, PAPERS, HYBRID, CEM, RANDOM = (
@@ -44,14 +45,29 @@ TIMED = {
 ROOM = 0.8  # of a task's place that its bars take
 
 
-def with_block(readme: str) -> str:
-    """The README's text with a table of the present results."""
-    before, rest = readme.split(BEGIN)
-    return before + BEGIN + block() + END + rest.split(END)[1]
+def with_blocks(readme: str) -> str:
+    """The README's text with tables of the present results."""
+    for name, block in (("main table", main_table), ("claims", claims)):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, rest = readme.split(begin)
+        readme = before + begin + block() + end + rest.split(end)[1]
+    return readme
 
 
-def block() -> str:
-    """The table."""
+def claims() -> str:
+    """How many claims hold, of every task."""
+    report = read_report(ROOT / "results" / "experiments" / PRESETS[0])
+    header = ("judged on", *MARKS.values())
+    found = {
+        task: [by_task[task].verdict for by_task in report.claims.values() if task in by_task]
+        for task in report.tasks
+    }
+    rows = [[task, *(str(judged.count(mark)) for mark in MARKS)] for task, judged in found.items()]
+    return "\n".join(["", *table(header, rows), ""])
+
+
+def main_table() -> str:
+    """Success and times of all tasks."""
     header = (
         *("task", "preset, pairs", *map(method_name, (DIRECT, PAPERS, HYBRID, CEM))),
         *("best other planner", "random", "ms a decision: ONNX, torch, CEM", "CEM / ONNX"),

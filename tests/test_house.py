@@ -96,10 +96,10 @@ def test_the_generated_pages_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> 
         assert (ROOT / "docs" / name).read_text() == page(), f"{name}: run `make docs`"
 
 
-def test_the_readmes_main_table_is_that_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readmes_tables_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     readme = (ROOT / "README.md").read_text()
-    wanted = importlib.import_module("readme_block").with_block(readme)
+    wanted = importlib.import_module("readme_block").with_blocks(readme)
     assert "two-room" in wanted and readme == wanted, "README.md: run `make docs`"
 
 
