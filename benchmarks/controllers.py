@@ -148,7 +148,7 @@ def rates(task: str, work: Sequence[Attempt], hits: np.ndarray) -> dict[str, obj
 
 
 def pairwise(latents: Latents, runs: Path, preset: PresetName, frameskip: int) -> dict[str, Any]:
-    """The oracle of Appendix C: errors on test episodes, clean and under noise."""
+    """The oracle of Appendix D: errors on test episodes, clean and under noise."""
     config = controller_config(preset, latents, kind="pairwise")
     folder = runs / f"pairwise-{frameskip}"
     report = train(override(config, [f"network.frameskip={frameskip}"]), latents, folder)

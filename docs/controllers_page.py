@@ -123,7 +123,7 @@ def _pairwise(found: dict[str, Any]) -> Iterator[str]:
             f"{error['r2']:.3f} (the paper: about 0).\n"
         )
         return
-    yield "### The pairwise model on Two-Room (Appendix C)\n"
+    yield "### The pairwise model on Two-Room (Appendix D)\n"
     yield "Trained without noise; noise on both latents at test time, in their standard"
     yield "deviations; test episodes. The paper's figures in brackets.\n"
     yield "| noise | mean squared error | cosine | R² |"

@@ -80,6 +80,7 @@ def table(name: str, **changes: object) -> Table:
             task=task,
             claim="GC-IDM succeeds as often as CEM or more often",
             verdict="holds",
+            ours=False,
             about="success",
             difference=Difference(mean=0.1, low=0.0, high=0.2),
         )

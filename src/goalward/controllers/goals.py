@@ -30,7 +30,7 @@ class Examples:
     actions: Tensor  # (B, A) at z, or (B, K * A): the first from there on, one after the other
 
     def noisy(self, scale_D: Tensor, rng: torch.Generator) -> Examples:
-        """A copy with Gaussian noise of this standard deviation on both latents (Eq. 20)."""
+        """A copy with Gaussian noise of this standard deviation on both latents (Eq. 19)."""
         draws = [
             torch.randn(part.shape, generator=rng, device=part.device)
             for part in (self.z, self.z_goal)

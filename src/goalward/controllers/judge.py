@@ -97,7 +97,7 @@ def predict(network: nn.Module, examples: Examples) -> Tensor:
 def noise_errors(
     network: nn.Module, examples: Examples, std_D: Tensor, sigmas: Sequence[float], *, seed: int
 ) -> tuple[NoiseError, ...]:
-    """Errors under growing noise, the same draws scaled (Appendix C.3)."""
+    """Errors under growing noise, the same draws scaled (Appendix D.3)."""
     found = []
     for sigma in sigmas:
         rng = torch.Generator(std_D.device).manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The pairwise inverse dynamics model of Appendix C: which actions lead from one latent to another.
+"""The pairwise inverse dynamics model of Appendix D: which actions lead from one latent to another.
 
 At frameskip 1 it decodes the action between consecutive frames; at frameskip k the k actions
 between frames k steps apart, which many action sequences connect.

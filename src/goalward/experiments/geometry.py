@@ -41,9 +41,11 @@ def effective_rank(variances_D: Array) -> float:
 
 
 def action_jacobian(encode: FrameEncoder, pool: SimulatorPool, attempt: Attempt) -> Array:
-    """B = dF / da at an attempt's start and first action, by central differences: (D, A).
+    """B = dF / da of Eq. (17) at an attempt's start, near its first action: (D, A).
 
-    F is one step of the simulator, drawn and encoded: the true B of Eq. (17).
+    F is one step of the simulator, drawn and encoded. B is the slope over half of each action's
+    range around it, not the tangent, so it also tells what happens at a contact; and it includes
+    the simulator's own conditioning, so that it compares encoders on one task, never tasks.
     """
     action = np.clip(attempt.recorded[0], STEP - 1, 1 - STEP)
     frames = []

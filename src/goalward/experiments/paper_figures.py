@@ -6,6 +6,8 @@ from goalward.experiments.experiment import ALL_PAIRS, PaperFigure
 from goalward.experiments.paper import paper_tables
 from goalward.experiments.specs import CEM, GC_IDM, PATHS, WITH_TIME_TO_GO
 
+NO_NOISE = "none"  # the point of a table of noise that has none
+
 
 def column(table: str, axis: str, method: str = GC_IDM) -> PaperFigure:
     """The figures of a table that has a list for each task."""
@@ -34,15 +36,17 @@ def trajectory_figure(task: str, method: str) -> tuple[float, float] | None:
 
 
 def held_out_figure(task: str, point: str, method: str) -> float | None:
-    """Held-out validation."""
-    found = paper_tables()["table_heldout"][task]
+    """Held-out validation, and the main comparison, whose pairs are of all episodes."""
     if point != "held-out":
-        return None
+        return solver_figure(task, ALL_PAIRS, method)  # which the paper compares with
+    found = paper_tables()["table_heldout"][task]
     return {GC_IDM: float(found["gc-idm"][0]), CEM: float(found["cem"])}.get(method)
 
 
 def schedule_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
-    """Fixed and uniform noise."""
+    """Fixed and uniform noise, and none."""
+    if point == NO_NOISE:
+        return column("table_gcidm_noise", "sigma")(task, "0", GC_IDM)
     table = paper_tables()["table_noise_schedule"]
     schedule, sigma = point.split()
     return float(table[schedule][task][table["sigma"].index(float(sigma))])
@@ -55,6 +59,8 @@ def pairwise_figure(task: str, point: str, method: str) -> float | None:  # noqa
 
 
 def planning_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
-    """Planning with the pairwise model."""
-    names = dict(zip(PATHS, ("lerp", "refine1", "refine3", "refine3_cand10"), strict=True))
+    """Planning with the pairwise model, and CEM."""
+    names = dict(
+        zip((*PATHS, CEM), ("lerp", "refine1", "refine3", "refine3_cand10", "cem"), strict=True)
+    )
     return float(paper_tables()["table_pairwise_planning"][task][names[method]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 GC_IDM, WITH_TIME_TO_GO = "gc-idm:mode=budget", "gc-idm"  # the paper's, and ours
 CEM = "cem"
+UNTRAINED = (CEM, "icem", "mppi", "gradient", "random", "zero")  # they act without a controller
 PATHS = (
     "interpolation:refinements=0",
     "interpolation:refinements=1",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -29,6 +29,7 @@ class Verdict:
     task: str
     claim: str
     verdict: Literal["holds", "fails", "open"]
+    ours: bool  # not the paper's
     about: Quantity
     difference: Difference | None  # in favour of the claim; None: nothing is there to compare with
 
@@ -37,7 +38,7 @@ class Verdict:
         """The difference with its interval and unit."""
         if self.difference is None:
             return "no other is as quick"
-        if self.about == "success":
+        if self.about != "jerk":
             return f"{self.difference} points"
         mean, low, high = self.difference.mean, self.difference.low, self.difference.high
         return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] of {self.about}"
@@ -56,22 +57,28 @@ def judge_claim(claim: Claim, task: str, rows: Rows, times: Times = NO_TIMES) ->
     if claim.as_quick:
         worse = _best_as_quick(claim, rows, times)
         if worse is None:
-            return Verdict(
-                task=task, claim=claim.wording, verdict="holds", about=claim.about, difference=None
-            )
+            return _verdict(claim, task, "holds", None)
     if not claim.apart and {row.pairs for row in better} != {row.pairs for row in worse}:
         raise ValueError(f"{claim.text}: its sides were measured on different pairs")
     difference = _difference(claim, better, worse)
     if difference is None:
         return None
     least = -claim.margin / 100
-    verdict: Literal["holds", "fails", "open"] = "open"
     if difference.low > least:
-        verdict = "holds"
-    elif difference.high < least:
-        verdict = "fails"
+        return _verdict(claim, task, "holds", difference)
+    return _verdict(claim, task, "fails" if difference.high < least else "open", difference)
+
+
+def _verdict(
+    claim: Claim, task: str, verdict: Literal["holds", "fails", "open"], found: Difference | None
+) -> Verdict:
     return Verdict(
-        task=task, claim=claim.wording, verdict=verdict, about=claim.about, difference=difference
+        task=task,
+        claim=claim.wording,
+        verdict=verdict,
+        ours=claim.ours,
+        about=claim.about,
+        difference=found,
     )
 
 
@@ -94,4 +101,13 @@ def _difference(
     """How much speaks for the claim."""
     if claim.about == "jerk":  # less is better
         return jerk_difference(worse, better)
+    if claim.about == "monotone":
+        if any(row.monotone is None for row in (*better, *worse)):
+            return None
+        better, worse = _by_monotony(better), _by_monotony(worse)
     return (unpaired_difference if claim.apart else paired_difference)(better, worse)
+
+
+def _by_monotony(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
+    """Rows in which it counts as success that the latent distance fell at every step."""
+    return [replace(row, success=bool(row.monotone)) for row in rows]

@@ -1,4 +1,4 @@
-"""Interpolation planning (Appendix C.3): a line in latent space, decoded by the pairwise model.
+"""Interpolation planning (Appendix D.4): a line in latent space, decoded by the pairwise model.
 
 Shapes: B environments, S candidate paths, P + 1 points of a path, D latent numbers, K raw actions
 between two points, R numbers of a raw action.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from goalward.config import read_config
 from goalward.experiments.catalog import PAIRS, find_experiments
+from goalward.experiments.experiment import Claim, Experiment
 from goalward.experiments.names import method_name
 from goalward.experiments.paper_figures import trajectory_figure
 from goalward.experiments.study import Fact
@@ -54,13 +55,29 @@ class Report:
                 found.setdefault(verdict.claim, {})[verdict.task] = verdict
         return found
 
-    @property
-    def verdicts(self) -> dict[str, int]:
-        """How many claims hold, fail or are open, each task by itself."""
+    def verdicts(self, *, ours: bool, task: str | None = None) -> dict[str, int]:
+        """How many claims hold, fail or are open, each task by itself: the paper's, or ours."""
         found: list[str] = [
-            verdict.verdict for by_task in self.claims.values() for verdict in by_task.values()
+            verdict.verdict
+            for by_task in self.claims.values()
+            for verdict in by_task.values()
+            if verdict.ours == ours and task in (None, verdict.task)
         ]
         return {name: found.count(name) for name in MARKS}
+
+    def shown(self, claim: str, task: str) -> str:
+        """What was found of a claim on a task, or why nothing was."""
+        verdict = self.claims[claim].get(task)
+        if verdict is not None:
+            return f"{MARKS[verdict.verdict]} {verdict.shown}"
+        claimed = {c.wording: c.tasks for c in _catalog_claims()}
+        return "" if task in claimed.get(claim, ()) else "not claimed"
+
+    @property
+    def missing(self) -> list[str]:
+        """The experiments of the catalog that were not run."""
+        known = {section.table.id for section in self.sections}
+        return [one.id for one in find_experiments(()) if one.id not in known]
 
     @property
     def tasks(self) -> list[str]:
@@ -81,6 +98,12 @@ def read_report(folder: Path) -> Report:
     tables.sort(key=lambda table: order.index(table.id) if table.id in order else len(order))
     sections = tuple(_section(table, folder) for table in tables)
     return Report(sections=sections)
+
+
+def _catalog_claims() -> list[Claim]:
+    return [
+        claim for one in find_experiments(()) if isinstance(one, Experiment) for claim in one.claims
+    ]
 
 
 def _table(path: Path) -> Table:

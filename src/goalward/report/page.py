@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from goalward.report.content import MARKS, Report
+from goalward.report.words import GLOSSARY, INTRODUCTION
 
 TEMPLATE = "page.html.j2"
 MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".gif": "image/gif"}
@@ -19,7 +20,9 @@ def html_page(report: Report) -> str:
     text = (files("goalward.report") / TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["as_image"] = _as_image
-    return environment.from_string(text).render(report=report, marks=MARKS)
+    return environment.from_string(text).render(
+        report=report, marks=MARKS, introduction=INTRODUCTION, glossary=GLOSSARY
+    )
 
 
 def _as_image(path: Path) -> str:

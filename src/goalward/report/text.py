@@ -31,10 +31,11 @@ def _claims(report: Report) -> Iterator[str]:
         return
     yield _line(("claim", *report.tasks))
     yield f"|{' --- |' * (1 + len(report.tasks))}"
-    for claim, verdicts in report.claims.items():
-        found = (verdicts.get(task) for task in report.tasks)
-        yield _line((claim, *("" if v is None else f"{MARKS[v.verdict]} {v.shown}" for v in found)))
+    for claim in report.claims:
+        yield _line((claim, *(report.shown(claim, task) for task in report.tasks)))
     yield ""
+    if report.missing:
+        yield f"Not run yet: {', '.join(report.missing)}.\n"
 
 
 def _markdown(section: Section, folder: Path) -> Iterator[str]:
