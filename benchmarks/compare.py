@@ -21,7 +21,7 @@ from goalward import defaults
 from goalward.artifacts import load_manifest
 from goalward.bundle import NAME, controller_path
 from goalward.commands.evaluation_setup import evaluation_runs, pairs_to_compare_on
-from goalward.config import to_json, write_json
+from goalward.config import read_config, to_json, write_json
 from goalward.console import progress, show_line
 from goalward.controllers.file import load_inverse_model, model_id
 from goalward.defaults import PresetName, ProtocolName
@@ -41,6 +41,7 @@ from goalward.runtime.onnx_controller import OnnxController
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.spec import Task
 from goalward.workers import usable_cpus
+from goalward.world.stage import REPORT, WorldReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +167,10 @@ def export(controller: Path, folder: Path) -> Path:
 def seconds(pipeline: Pipeline, controllers: Sequence[Path]) -> dict[str, float]:
     """What each stage took; the controllers' mean."""
     stages = ("episodes", "world", "latents")
-    folders = {name: pipeline.folder / name for name in stages}
-    found = {name: load_manifest(path).seconds for name, path in folders.items() if path.exists()}
+    found = {name: load_manifest(pipeline.folder / name).seconds for name in stages}
+    # A manifest does not know of a sitting that was killed; a training's own report does.
+    report = read_config(WorldReport, pipeline.folder / "world" / REPORT)
+    found["world"] = max(found["world"], report.seconds)
     each = [load_manifest(path).seconds for path in controllers]
     return {**found, "controller": sum(each) / len(each)}
 

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from cost_section import cost_section
+from markdown_table import table
 from provenance_lines import provenance
 
 from goalward.bundle import NAME as BUNDLED
@@ -157,6 +159,7 @@ def results_page() -> str:
 
 def _parts() -> Iterator[str]:
     yield INTRODUCTION
+    yield from cost_section(NAMES)
     for preset in PRESETS:
         for protocol in PROTOCOLS:
             found = comparisons(preset, protocol)
@@ -216,15 +219,6 @@ def _command(comparison: Comparison) -> str:
 def _methods(found: Sequence[Comparison]) -> list[str]:
     known = {name for c in found for name in c.rows}
     return [*(name for name in ORDER if name in known), *sorted(known - set(ORDER))]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a Markdown table, with an empty one after it."""
-    yield f"| {' | '.join(header)} |"
-    yield f"|{' --- |' * len(header)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""
 
 
 def _success(
