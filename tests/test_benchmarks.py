@@ -13,6 +13,7 @@ import torch
 
 from goalward.config import read_json
 from goalward.evaluate.rows import RowFile
+from goalward.planning.mpc import MPCConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -139,6 +140,24 @@ def test_the_bundled_weights_are_compared_without_any_training(
     ]
     rows = [row for path in out.glob("*.jsonl") for row in RowFile(path).read()]
     assert len(rows) == 4 * 2 and {row.pairs for row in rows} == {about["pairs"]}
+
+
+def test_the_cost_of_a_decision_is_told_beside_cems_in_every_batch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    bench = importlib.import_module("benchmarks.cost")
+    monkeypatch.setattr(bench, "TIMED_DECISIONS", 2)
+    monkeypatch.setattr(bench, "MPCConfig", lambda: MPCConfig(receding_horizon=1))
+    few = bench.Arguments(tasks=("two-room",), methods=("gc-idm", "cem"), batches=(1, 2))
+    found = bench.measure("two-room", few)
+    for size in ("1", "2"):
+        times = found["latency"][size]
+        assert list(times) == ["gc-idm-onnx", "gc-idm", "cem"]
+        assert {t["environments"] for t in times.values()} == {int(size)}
+        assert times["cem"]["plan"] > times["gc-idm"]["plan"] > 0
+    bench.report(found)
+    assert capsys.readouterr().out.count("1x") >= 2  # CEM beside itself
 
 
 def test_the_undisturbed_time_of_a_training_leaves_out_pauses(

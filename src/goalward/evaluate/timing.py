@@ -61,7 +61,12 @@ class SpeedUp:
 
 
 def measure_latency(
-    make: Callable[[], Controller], frames: Array, *, decisions: int, budget: int
+    make: Callable[[], Controller],
+    frames: Array,
+    *,
+    decisions: int,
+    budget: int,
+    warm_up: int = WARM_UP,
 ) -> Latency:
     """Time a new controller's decisions on the same frames again and again.
 
@@ -70,10 +75,11 @@ def measure_latency(
         frames: uint8 (B, side, side, 3); they serve as goals, in another order, as well.
         decisions: How many to time; a multiple of a planner's committed actions is fair.
         budget: Steps that the controller is told.
+        warm_up: Decisions before those, not timed.
     """
     controller = make()
     controller.reset(np.roll(frames, 1, axis=0), budget)
-    for _ in range(WARM_UP):
+    for _ in range(warm_up):
         controller.act(frames, budget)
     controller.reset(np.roll(frames, 1, axis=0), budget)
     told = restart_peak()
