@@ -21,6 +21,9 @@ from controller_helpers import (  # noqa: F401
 from goalward import cli
 from goalward.controllers.stage import train_controller
 from goalward.data.episodes import open_episodes
+from goalward.experiments.catalog import find_experiments
+from goalward.experiments.experiment import Experiment
+from goalward.report.content import read_report
 from goalward.runtime.card import ACTIONS, FRAMES, GOALS, LATENTS, STEPS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,6 +104,18 @@ def test_the_readmes_tables_are_those_of_the_results(monkeypatch: pytest.MonkeyP
     readme = (ROOT / "README.md").read_text()
     wanted = importlib.import_module("readme_block").with_blocks(readme)
     assert "two-room" in wanted and readme == wanted, "README.md: run `make docs`"
+
+
+def test_stored_verdicts_are_those_that_the_catalog_claims() -> None:
+    tables = read_report(ROOT / "results" / "experiments" / "cpu").sections
+    assert tables
+    for table in (section.table for section in tables):
+        (one,) = find_experiments([table.id])
+        claims = one.claims if isinstance(one, Experiment) else ()
+        wanted = {(task, c.wording) for task in table.tasks for c in claims if task in c.tasks}
+        found = {(verdict.task, verdict.claim) for verdict in table.verdicts}
+        assert found == wanted, f"{table.id}: run `goalward reproduce {table.id}` again"
+        assert (table.title, table.paper) == (one.title, one.paper)
 
 
 def test_every_file_that_the_documents_link_to_exists() -> None:
