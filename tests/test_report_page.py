@@ -25,6 +25,7 @@ from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Picture, Table, require_same_pairs, save_table
 from goalward.experiments.verdict import Verdict
 from goalward.report.content import read_report
+from goalward.report.page import html_page
 from test_evaluation import row
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
@@ -257,3 +258,22 @@ def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
         require_same_pairs(tmp_path, [experiment], 3, [])
     with pytest.raises(ValueError, match=r"two-room, push-t with 4 pairs, not 5; give --pairs 4"):
         require_same_pairs(tmp_path, [experiment], 5, ["cube"])
+
+
+def test_the_page_tells_what_was_not_claimed_counted_and_run(tmp_path: Path) -> None:
+    paper = "a budget of 25 is better than one of 50"  # of Push-T alone
+    ours = (
+        "told the time to go, a budget of 100 is as good as one of 50, within 3 points (our claim)"
+    )
+    found = replace(table("budget").verdicts[0], task="push-t", claim=paper)
+    both = (found, replace(found, claim=ours, ours=True, verdict="fails"))
+    save_table(tmp_path, table("budget", verdicts=both))
+    report = read_report(tmp_path)
+    assert report.shown(paper, "push-t").startswith("✓ holds")
+    assert report.shown(paper, "two-room") == "not claimed" and report.shown(ours, "cube") == ""
+    assert report.verdicts(ours=False) == {"holds": 1, "fails": 0, "open": 0}
+    assert report.verdicts(ours=True, task="push-t") == {"holds": 0, "fails": 1, "open": 0}
+    assert report.verdicts(ours=True, task="two-room")["fails"] == 0
+    assert "main" in report.missing and "budget" not in report.missing
+    page = html_page(report)
+    assert "0 hold" in page and "Not run yet: main, solvers" in page and "time to go" in page

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from goalward.config import read_config
 from goalward.experiments.catalog import PAIRS, find_experiments
-from goalward.experiments.experiment import Claim, Experiment
+from goalward.experiments.experiment import Experiment
 from goalward.experiments.names import method_name
 from goalward.experiments.paper_figures import trajectory_figure
 from goalward.experiments.study import Fact
@@ -70,8 +70,7 @@ class Report:
         verdict = self.claims[claim].get(task)
         if verdict is not None:
             return f"{MARKS[verdict.verdict]} {verdict.shown}"
-        claimed = {c.wording: c.tasks for c in _catalog_claims()}
-        return "" if task in claimed.get(claim, ()) else "not claimed"
+        return "" if (claim, task) in _catalog_claims() else "not claimed"
 
     @property
     def missing(self) -> list[str]:
@@ -100,10 +99,16 @@ def read_report(folder: Path) -> Report:
     return Report(sections=sections)
 
 
-def _catalog_claims() -> list[Claim]:
-    return [
-        claim for one in find_experiments(()) if isinstance(one, Experiment) for claim in one.claims
-    ]
+def _catalog_claims() -> set[tuple[str, str]]:
+    """Every claim with each task that it is made for and measured on."""
+    return {
+        (claim.wording, task)
+        for one in find_experiments(())
+        if isinstance(one, Experiment)
+        for claim in one.claims
+        for task in claim.tasks
+        if task in one.tasks
+    }
 
 
 def _table(path: Path) -> Table:
