@@ -277,3 +277,12 @@ def test_the_page_tells_what_was_not_claimed_counted_and_run(tmp_path: Path) -> 
     assert "main" in report.missing and "budget" not in report.missing
     page = html_page(report)
     assert "0 hold" in page and "Not run yet: main, solvers" in page and "time to go" in page
+
+
+def test_many_points_go_down_the_page_not_across(tmp_path: Path) -> None:
+    whole = table("budget", axis="steps")
+    entries = [replace(e, point=f"{k}") for e in whole.entries for k in (5, 10, 25, 50, 100)]
+    save_table(tmp_path, replace(whole, entries=tuple(entries)))
+    grid = read_report(tmp_path).sections[0].grids[0]
+    assert grid.header[:2] == ("steps", "GC-IDM (budget)") and len(grid.header) == 5
+    assert [row[0] for row in grid.rows] == ["5", "10", "25", "50", "100"]

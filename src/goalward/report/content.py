@@ -15,6 +15,7 @@ from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Table
 from goalward.experiments.verdict import Verdict
 
+MOST_COLUMNS = 3  # of points
 ABOVE, BELOW, AROUND = "↑", "↓", "="
 REST = ("jerk", "monotone", "closing", "ms a decision")
 MARKS = {"holds": "✓ holds", "fails": "✗ fails", "open": "~ open"}
@@ -22,7 +23,7 @@ MARKS = {"holds": "✓ holds", "fails": "✗ fails", "open": "~ open"}
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """One task's table: a row a method, a column a point."""
+    """One task's table: a row a method and a column a point, or the other way round."""
 
     task: str
     header: tuple[str, ...]
@@ -149,6 +150,12 @@ def _grid(table: Table, task: str) -> Grid:
     points = list(dict.fromkeys(entry.point for entry in entries))
     methods = list(dict.fromkeys(entry.method for entry in entries))
     places = {(entry.method, entry.point): entry for entry in entries}
+    if len(points) > max(MOST_COLUMNS, len(methods)):  # a long table reads better than a wide one
+        return Grid(
+            task=task,
+            header=(table.axis, *map(method_name, methods)),
+            rows=tuple((p, *(_cell(places.get((m, p))) for m in methods)) for p in points),
+        )
     columns: dict[str, Sequence[str]] = {
         table.axis or "method": [method_name(method) for method in methods],
         **{point: [_cell(places.get((m, point))) for m in methods] for point in points},
