@@ -81,7 +81,27 @@ def main_table() -> str:
         *("best other planner", "random", "ms a decision: ONNX, torch, CEM"),
         "CEM / torch, CEM / ONNX",
     )
-    return "\n".join(["", *table(header, [_row(c) for c in _found()]), *_in_batches(), ""])
+    return (
+        "\n".join(["", *table(header, [_row(c) for c in _found()]), *_in_batches(), *_stricter()])
+        + "\n"
+    )
+
+
+def _stricter() -> list[str]:
+    """GC-IDM and CEM under the other protocols."""
+    lines = []
+    for protocol in ("moderate", "strict"):
+        found = [c for preset in (PRESETS[0], BUNDLED) for c in comparisons(preset, protocol)]
+        each = (
+            f"{c.task} {100 * rates[DIRECT].mean:.0f} and {100 * rates[CEM].mean:.0f}%"
+            for c, rates in ((c, _rates(c)) for c in sorted(found, key=lambda c: c.place))
+        )
+        sizes = " or ".join(str(size) for size in sorted({c.size for c in found}))
+        if found:
+            lines.append(f"- `{protocol}` (n = {sizes}): {', '.join(each)}")
+    if not lines:
+        return []
+    return ["Under stricter protocols, GC-IDM (time to go) and CEM come to:", "", *lines, ""]
 
 
 def _in_batches() -> list[str]:
