@@ -156,8 +156,11 @@ def test_the_cost_of_a_decision_is_told_beside_cems_in_every_batch(
         assert list(times) == ["gc-idm-onnx", "gc-idm", "cem"]
         assert {t["environments"] for t in times.values()} == {int(size)}
         assert times["cem"]["plan"] > times["gc-idm"]["plan"] > 0
-    bench.report(found)
-    assert capsys.readouterr().out.count("1x") >= 2  # CEM beside itself
+    for wanted, code in ((0.0, 0), (1e9, 1)):
+        monkeypatch.setattr(bench, "WANTED", wanted)
+        assert bench.report(found) == code
+        said = capsys.readouterr().out
+        assert said.count("1x") >= 2 and ("below" in said) == bool(code)  # CEM beside itself
 
 
 def test_the_undisturbed_time_of_a_training_leaves_out_pauses(
