@@ -21,7 +21,7 @@ from goalward.data.episodes import open_episodes
 from goalward.evaluate.differences import unpaired_difference
 from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.timing import Latency
-from goalward.experiments import catalog, pictures
+from goalward.experiments import ablations, catalog, pictures
 from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments
 from goalward.experiments.cell import Cell
 from goalward.experiments.experiment import Claim, Experiment, Point, no_figure
@@ -289,7 +289,7 @@ def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
 def test_every_study_finds_its_numbers_and_pictures(
     capsys: Capture, tmp_path: Path, smoke_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worlds = {"preset": (), "untrained": catalog.UNTRAINED}
+    worlds = {"preset": (), "untrained": ablations.UNTRAINED}
     known = {study.id: study for study in STUDIES}
     known["latent-geometry"] = replace(
         known["latent-geometry"],
@@ -321,16 +321,25 @@ def test_every_study_finds_its_numbers_and_pictures(
 
 def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
     lab = Lab(preset="smoke", runs=tmp_path, pairs=2, device="cpu")
-    smooth, noisy = (
-        Cell(task="push-t", method="cem", demonstrator=name) for name in (None, "noisy-pusher")
+    smooth, noisy, usual = (
+        Cell(task="push-t", method="cem", demonstrator=name)
+        for name in ("pusher", "noisy-pusher", None)
     )
-    assert lab.pipeline_of(smooth).folder == tmp_path / "smoke" / "push-t"
-    assert lab.pipeline_of(noisy).folder == tmp_path / "smoke" / "push-t-noisy-pusher"
-    levels = levels_of_work([smooth, noisy])
+    assert lab.pipeline_of(smooth).folder == tmp_path / "smoke" / "push-t-pusher"
+    assert lab.pipeline_of(noisy) == lab.pipeline_of(usual)
+    assert lab.pipeline_of(usual).folder == tmp_path / "smoke" / "push-t"
+    assert [lab.plain(cell) for cell in (smooth, noisy, usual)] == [smooth, usual, usual]
+    levels = levels_of_work([smooth, usual])
     assert [len(level) for level in levels] == [2, 2, 2, 2, 2]  # nothing is shared
-    with open_episodes(lab.pipeline_of(noisy).episodes()) as episodes:
-        actions = episodes.rows("action", np.arange(100))
-    assert np.abs(np.diff(actions, n=2, axis=0)).mean() > 0.06
+    jerks = []
+    for cell in (smooth, noisy):
+        with open_episodes(lab.pipeline_of(cell).episodes()) as episodes:
+            actions = episodes.rows("action", np.arange(2_000))
+        jerks.append(np.abs(np.diff(actions, n=2, axis=0)).mean())
+    assert jerks[1] > 2 * jerks[0]
+    # The long preset's usual ones are the smooth ones that its bundled weights were trained on.
+    long = replace(lab, preset="cpu-long")
+    assert [long.plain(cell) for cell in (smooth, noisy, usual)] == [usual, noisy, usual]
 
 
 def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:
@@ -380,7 +389,7 @@ def test_reproduce_says_what_there_is_and_refuses_what_there_is_not(capsys: Capt
 
 def test_a_world_model_without_regulariser_may_collapse_and_others_may_not() -> None:
     plain = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
-    for changes in catalog.WORLDS.values():
+    for changes in ablations.WORLDS.values():
         config = override(plain, changes)
         assert (config.min_latent_std == 0) == (config.objective.regulariser == "none")
 

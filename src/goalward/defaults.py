@@ -23,8 +23,12 @@ PresetName = Literal["paper", "cpu-long", "cpu", "smoke"]
 PRESET_EPISODES = {
     "paper": {"two-room": 10_000, "push-t": 10_000, "cube": 10_000, "reacher": 10_000},
     "cpu-long": {"two-room": 600, "push-t": 4_000, "cube": 2_000, "reacher": 400},
-    "cpu": {"two-room": 600, "push-t": 1_000, "cube": 250, "reacher": 400},
+    "cpu": {"two-room": 600, "push-t": 2_000, "cube": 250, "reacher": 400},
     "smoke": {"two-room": 20, "push-t": 20, "cube": 20, "reacher": 20},  # 2 are held out
+}
+# Whose demonstrations, where they are not the task's default demonstrator's.
+PRESET_DEMONSTRATOR: dict[tuple[PresetName, str], str] = {
+    ("cpu-long", "push-t"): "pusher",  # as its bundled weights were trained
 }
 PRESET_PAIRS = {"paper": 200, "cpu-long": 100, "cpu": 100, "smoke": 1}  # of an experiment's cell
 PRESET_IMAGE_SIZE = {"paper": 224, "cpu-long": 64, "cpu": 64, "smoke": 64}

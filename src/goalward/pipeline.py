@@ -50,7 +50,7 @@ class Pipeline:
         device: Where to compute: cpu, cuda, mps or auto.
         workers: Simulator processes; the result does not depend on their number.
         bar: Shows how far a stage is.
-        demonstrator: Whose demonstrations (default: the task's own choice).
+        demonstrator: Whose demonstrations (default: the preset's choice, or else the task's).
         world_changes: Values in place of the preset's for the world model, such as
             objective.regulariser=vicreg. Such a world model, and what is made from it, has folders
             of its own.
@@ -68,13 +68,19 @@ class Pipeline:
     world_changes: tuple[str, ...] = ()
     curves: bool = True
 
+    @property
+    def usual_demonstrator(self) -> str:
+        """Whose demonstrations are used unless another is asked for."""
+        chosen = defaults.PRESET_DEMONSTRATOR.get((self.preset, self.task.name))
+        return chosen or self.task.default_demonstrator
+
     def episodes(self) -> Path:
         """What world model and controllers are trained on, and pairs are drawn from."""
         config = CollectConfig.for_task(
             self.task.name,
             episodes=defaults.PRESET_EPISODES[self.preset][self.task.name],
             seed=self.seed,
-            demonstrator=self.demonstrator,
+            demonstrator=self.demonstrator or self.usual_demonstrator,
             scene=SceneConfig(image_size=defaults.PRESET_IMAGE_SIZE[self.preset]),
         )
         folder = self.folder / "episodes"

@@ -28,7 +28,7 @@ from goalward.world.windows import sizes
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 STEPS: dict[str, dict[str, int]] = {
-    "cpu": {"two-room": 400, "reacher": 3_000, "cube": 3_200, "push-t": 3_600},
+    "cpu": {"two-room": 400, "reacher": 3_000, "cube": 3_200, "push-t": 3_000},
     "cpu-long": {"two-room": 4_000, "reacher": 12_000, "cube": 6_000, "push-t": 12_000},
 }
 OWN_TASK_STEPS = {"cpu": 3_600, "cpu-long": 12_000}

@@ -13,6 +13,7 @@ from goalward.commands.base import AsJson, EpisodesPath, NumWorkers, TaskName, T
 
 TASK_DEFAULT = "(default: the task's own)"
 EPISODES_DEFAULT = f"(default: the preset's, or else {defaults.EPISODES})"
+DEMONSTRATOR_DEFAULT = "(default: the preset's, or else the task's own)"
 SIZE_DEFAULT = f"(default: the preset's, or else {defaults.IMAGE_SIZE})"
 
 
@@ -25,14 +26,16 @@ class Collect:
     out: Path
     """Folder to write: episodes.h5, config.json and manifest.json."""
     preset: Annotated[defaults.PresetName | None, arg(help_behavior_hint="(default: none)")] = None
-    """Episodes and frame size that `train-world` with this preset is made for."""
+    """Episodes, demonstrator and frame size that `train-world` with this preset is made for."""
     episodes: Annotated[int | None, arg(metavar="INT", help_behavior_hint=EPISODES_DEFAULT)] = None
     """Number of episodes."""
     seed: int = defaults.SEED
     """Seed of every random draw; the same seed gives the same file."""
     image_size: Annotated[int | None, arg(metavar="INT", help_behavior_hint=SIZE_DEFAULT)] = None
     """Pixels a side of the frames."""
-    demonstrator: Annotated[str | None, arg(metavar="NAME", help_behavior_hint=TASK_DEFAULT)] = None
+    demonstrator: Annotated[
+        str | None, arg(metavar="NAME", help_behavior_hint=DEMONSTRATOR_DEFAULT)
+    ] = None
     """Who demonstrates: see `goalward tasks`."""
     steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint=TASK_DEFAULT)] = None
     """Actions an episode."""
@@ -52,8 +55,9 @@ class Collect:
         from goalward.workers import usable_cpus
 
         task = get_task(self.task).name
-        episodes, size = defaults.EPISODES, defaults.IMAGE_SIZE
+        episodes, size, demonstrator = defaults.EPISODES, defaults.IMAGE_SIZE, None
         if self.preset is not None:
+            demonstrator = defaults.PRESET_DEMONSTRATOR.get((self.preset, task))
             episodes = defaults.PRESET_EPISODES[self.preset][task]
             size = defaults.PRESET_IMAGE_SIZE[self.preset]
         size = size if self.image_size is None else self.image_size
@@ -61,7 +65,7 @@ class Collect:
             task,
             episodes=episodes if self.episodes is None else self.episodes,
             seed=self.seed,
-            demonstrator=self.demonstrator,
+            demonstrator=self.demonstrator or demonstrator,
             episode_steps=self.steps,
             scene=SceneConfig(image_size=size, rendering=self.rendering),
         )

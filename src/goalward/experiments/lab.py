@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
@@ -65,18 +65,25 @@ class Lab:
         self, task: str, world: tuple[str, ...] = (), demonstrator: str | None = None
     ) -> Pipeline:
         """The stages of a task, with other demonstrations or world model, or the preset's."""
-        name = task if demonstrator is None else f"{task}-{demonstrator}"
-        return Pipeline(
+        usual = Pipeline(
             task=get_task(task),
             preset=self.preset,
-            folder=self.runs / self.preset / name,
-            demonstrator=demonstrator,
+            folder=self.runs / self.preset / task,
             device=self.device,
             workers=self.workers,
             bar=self.bar,
             world_changes=world,
             curves=False,
         )
+        if demonstrator in (None, usual.usual_demonstrator):
+            return usual
+        folder = usual.folder.with_name(f"{task}-{demonstrator}")
+        return replace(usual, folder=folder, demonstrator=demonstrator)
+
+    def plain(self, cell: Cell) -> Cell:
+        """The same cell; demonstrations that are the usual ones are not named."""
+        demonstrator = self.pipeline_of(cell).demonstrator
+        return replace(cell, demonstrator=demonstrator)
 
     def pipeline_of(self, cell: Cell) -> Pipeline:
         """The stages of a cell."""

@@ -121,7 +121,7 @@ def run_cells(
         ValueError: fewer than one at a time.
     """
     whole_number(jobs, "jobs")
-    levels = levels_of_work(cells, prepared)
+    levels = levels_of_work([lab.plain(c) for c in cells], [lab.plain(c) for c in prepared])
     state = State(total=sum(map(len, levels)))
     rows: dict[Cell, list[EpisodeRow]] = {}
 
@@ -143,7 +143,7 @@ def run_cells(
                     rows[work.cell] = found
                 if crew is not None:
                     tell(work, min(jobs, len(level) - number))
-    return rows
+    return {cell: rows[lab.plain(cell)] for cell in cells}
 
 
 Result = tuple[Work, list[EpisodeRow] | None]

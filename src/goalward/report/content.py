@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goalward.config import read_config
-from goalward.experiments.catalog import PAIRS, find_experiments
+from goalward.experiments.catalog import find_experiments
+from goalward.experiments.comparisons import PAIRS
 from goalward.experiments.experiment import Experiment
 from goalward.experiments.names import method_name
 from goalward.experiments.paper_figures import trajectory_figure

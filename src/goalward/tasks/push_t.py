@@ -221,6 +221,6 @@ PUSH_T = Task(
             admits=unsolved_starts(_block_there),
         ),
     },
-    demonstrators={"pusher": GeometricPusher, "noisy-pusher": NoisyPusher},
+    demonstrators={"noisy-pusher": NoisyPusher, "pusher": GeometricPusher},
     goal_policies={"line": line},
 )

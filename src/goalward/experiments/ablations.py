@@ -1,0 +1,251 @@
+"""Experiments in which something else is trained: controllers, world models, demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from goalward.experiments.claims import EASIER, PUSH_T, as_good, more
+from goalward.experiments.experiment import Experiment, Point
+from goalward.experiments.paper_figures import (
+    NO_NOISE,
+    column,
+    pairwise_figure,
+    planning_figure,
+    schedule_figure,
+)
+from goalward.experiments.specs import CEM, GC_IDM, PATHS, WITH_TIME_TO_GO
+
+UNTRAINED = ("schedule.steps=50", "schedule.lr=1e-12")  # BatchNorms settle, weights do not move
+UNGUARDED = ("objective.regulariser=none", "min_latent_std=0.0")  # it may collapse: that is asked
+ALONE = ("objective.inverse_weight=0.0", "objective.thumbnail_weight=0.0")  # as the paper's LeWM
+PRESET = "the preset"  # on CPUs with both auxiliary losses, in `paper` SIGReg alone
+WORLDS = {  # the question which geometry is needed: how else a world model could be trained
+    PRESET: (),
+    "SIGReg alone": ALONE,
+    "VICReg alone": (*ALONE, "objective.regulariser=vicreg"),
+    "no regulariser": UNGUARDED,
+    "prediction alone": (*ALONE, *UNGUARDED),
+    "untrained": UNTRAINED,
+}
+NOISY = ("noise.sigma=1.5",)  # the best pairwise model's
+
+
+def trained(name: str, values: Sequence[Any]) -> tuple[Point, ...]:
+    """A point for each value of the controller's configuration."""
+    return tuple(
+        Point(label=f"{value:g}", changes={"controller": (f"{name}={value}",)}) for value in values
+    )
+
+
+ABLATIONS: tuple[Experiment, ...] = (
+    Experiment(
+        id="h-max",
+        title="The farthest goal of the training",
+        paper="Table 3: short horizons are worse, 50 is enough",
+        axis="H_max",
+        points=trained("network.max_horizon", (5, 10, 25, 50, 100)),
+        figure=column("table_hmax", "hmax"),
+        claims=(
+            more("H_max 50 succeeds more often than 5", "50", "5"),
+            as_good("H_max 50 succeeds as often as 100", "50", "100"),
+        ),
+    ),
+    Experiment(
+        id="data",
+        title="Share of the training episodes",
+        paper="Table D: all but Push-T are near their best well below all data (of 10,000 "
+        "episodes; a CPU preset has 250 to 4,000)",
+        axis="share",
+        points=trained("data_fraction", (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)),
+        figure=column("table_data_efficiency", "fraction"),
+        claims=(
+            as_good(
+                "a twentieth of the episodes is as good as all",
+                "0.05",
+                "1",
+                tasks=("two-room", "reacher"),
+            ),
+            as_good("half of the episodes are as good as all", "0.5", "1", tasks=EASIER),
+            more("all episodes are better than a tenth", "1", "0.1", tasks=("cube", "push-t")),
+        ),
+    ),
+    Experiment(
+        id="noise",
+        title="Noise on GC-IDM's latents in training",
+        paper="Table E: none is best",
+        axis="sigma",
+        points=trained("noise.sigma", (0.0, 0.01, 0.05, 0.1, 0.2, 0.5)),
+        figure=column("table_gcidm_noise", "sigma"),
+        claims=(
+            more("no noise is better than 0.5", "0", "0.5", tasks=PUSH_T),
+            as_good("no noise is as good as 0.1", "0", "0.1"),
+        ),
+    ),
+    Experiment(
+        id="noise-schedule",
+        title="Noise that varies from batch to batch",
+        paper="Table I: it gives nothing back",
+        axis="sigma",
+        points=(
+            Point(label=NO_NOISE),
+            *(
+                Point(
+                    label=f"{schedule} {sigma:g}",
+                    changes={"controller": (f"noise.sigma={sigma}", f"noise.schedule={schedule}")},
+                )
+                for schedule in ("fixed", "uniform")
+                for sigma in (0.05, 0.1, 0.2)
+            ),
+        ),
+        figure=schedule_figure,
+        chart="bars",
+        claims=(
+            as_good(
+                "fixed noise of 0.2 is as good as noise of up to 0.2", "fixed 0.2", "uniform 0.2"
+            ),
+            as_good("no noise is as good as noise of up to 0.2", NO_NOISE, "uniform 0.2"),
+        ),
+    ),
+    Experiment(
+        id="horizon-embedding",
+        title="Without goals that are far",
+        paper="Table F: training on the next frame alone fails, however wide the network",
+        axis="variant",
+        points=(
+            Point(label="hmax1", changes={"controller": ("network.max_horizon=1",)}),
+            Point(label="hmax5", changes={"controller": ("network.max_horizon=5",)}),
+            Point(
+                label="hmax1_wide1024x4",
+                changes={
+                    "controller": (
+                        "network.max_horizon=1",
+                        "network.hidden_dim=1024",
+                        "network.num_layers=4",
+                    )
+                },
+            ),
+            Point(label="hmax50"),
+        ),
+        figure=column("table_horizon_embedding", "variants"),
+        chart="bars",
+        claims=tuple(
+            more(f"goals up to 50 steps off teach more than {less}", "hmax50", (GC_IDM, variant))
+            for variant, less in (
+                ("hmax1", "the next frame alone"),
+                ("hmax1_wide1024x4", "the next frame alone, with a wider and deeper network"),
+            )
+        ),
+    ),
+    Experiment(
+        id="width",
+        title="Width of the network",
+        paper="Table H: width hardly matters, on Push-T neither",
+        axis="hidden units",
+        points=trained("network.hidden_dim", (128, 256, 512, 1024)),
+        figure=column("table_arch_width", "hidden"),
+        claims=(
+            as_good("128 units are as good as 512", "128", "512"),
+            as_good("512 units are as good as 1024", "512", "1024"),
+        ),
+    ),
+    Experiment(
+        id="depth",
+        title="Depth of the network",
+        paper="Table H: Push-T gains with depth, from 70.5% with one layer to 87.5% with five",
+        axis="layers",
+        points=trained("network.num_layers", (1, 2, 3, 4, 5)),
+        figure=column("table_arch_depth", "layers"),
+        claims=(
+            more("three layers are better than one", "3", "1", tasks=PUSH_T),
+            as_good("three layers are as good as five", "3", "5", tasks=EASIER),
+        ),
+    ),
+    Experiment(
+        id="pairwise-planning",
+        title="Straight lines in latent space, decoded by the pairwise model",
+        paper="Table C: refining and choosing help, and stay far below CEM",
+        axis="",
+        points=(Point(label="success", changes={"controller": NOISY}),),
+        methods=(*PATHS, CEM),
+        tasks=("two-room",),
+        figure=planning_figure,
+        chart="bars",
+        claims=(
+            more("refining and choosing help", (PATHS[-1], "success"), (PATHS[0], "success")),
+            more("CEM is better than the best line", (CEM, "success"), (PATHS[-1], "success")),
+        ),
+    ),
+    Experiment(
+        id="pairwise-noise",
+        title="Noise in the pairwise model's training",
+        paper="Table B: 1.5 is best",
+        axis="sigma",
+        points=trained("noise.sigma", (0.0, 0.1, 0.2, 0.5, 0.8, 1.0, 1.5, 2.0)),
+        methods=PATHS[:1],
+        tasks=("two-room",),
+        figure=pairwise_figure,
+        claims=(
+            more(
+                "the pairwise model plans better with noise of 1.5 than without",
+                (PATHS[0], "1.5"),
+                (PATHS[0], "0"),
+            ),
+        ),
+    ),
+    Experiment(
+        id="demonstrations",
+        title="Smooth demonstrations, and noisy ones",
+        paper="Not in the paper: what search must know of actions that nobody demonstrated",
+        axis="demonstrations",
+        points=(
+            Point(label="smooth", changes={"demonstrator": "pusher"}),
+            Point(label="noisy", changes={"demonstrator": "noisy-pusher"}),
+        ),
+        methods=(GC_IDM, WITH_TIME_TO_GO, CEM, "random"),
+        tasks=PUSH_T,
+        chart="bars",
+        claims=(
+            more(
+                "CEM does better on noisy demonstrations",
+                (CEM, "noisy"),
+                (CEM, "smooth"),
+                ours=True,
+                apart=True,
+            ),
+            as_good(
+                "noisy demonstrations are as good for GC-IDM as smooth ones",
+                "noisy",
+                "smooth",
+                ours=True,
+                apart=True,
+            ),
+            as_good(
+                "on noisy demonstrations GC-IDM is as good as CEM",
+                "noisy",
+                (CEM, "noisy"),
+                ours=True,
+            ),
+        ),
+    ),
+    Experiment(
+        id="geometry",
+        title="Which geometry does the inverse model need?",
+        paper="Left open by the paper",
+        axis="world model",
+        points=tuple(
+            Point(label=name, changes={"world": changes}) for name, changes in WORLDS.items()
+        ),
+        methods=(GC_IDM, WITH_TIME_TO_GO),
+        chart="bars",
+        claims=tuple(
+            more(f"GC-IDM does better on latents of {one} than of {other}", one, other, ours=True)
+            for one, other in (
+                (PRESET, "SIGReg alone"),
+                ("SIGReg alone", "VICReg alone"),
+                ("SIGReg alone", "prediction alone"),
+                ("SIGReg alone", "untrained"),
+            )
+        ),
+    ),
+)
