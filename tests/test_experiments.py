@@ -1,4 +1,4 @@
-"""Experiments: the catalog holds together, claims are judged by intervals, a row is enough."""
+"""Experiments: the catalog holds together, and a row is enough."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from goalward.controllers.gc_idm import GCIDMConfig
 from goalward.controllers.pairwise import PairwiseConfig
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.data.episodes import open_episodes
-from goalward.evaluate.differences import unpaired_difference
 from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.timing import Latency
 from goalward.experiments import ablations, catalog, pictures
 from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments
 from goalward.experiments.cell import Cell
@@ -30,7 +28,6 @@ from goalward.experiments.measures import latent_geometry, pairwise_cells
 from goalward.experiments.names import method_name, search_size
 from goalward.experiments.specs import FRONTIER, PATHS
 from goalward.experiments.tables import all_cells
-from goalward.experiments.verdict import judge_claim
 from goalward.experiments.work import (
     State,
     Work,
@@ -40,11 +37,9 @@ from goalward.experiments.work import (
 )
 from goalward.world.train_config import ScheduleConfig, WorldConfig
 from test_cli import refusal
-from test_evaluation import row
 from world_helpers import tiny_model
 
 Capture = pytest.CaptureFixture[str]
-CELLS = [(e, p, m, c) for e in EXPERIMENTS for t in e.tasks for p, m, c in e.cells(t)]
 
 
 def test_the_catalog_has_every_experiment_once() -> None:
@@ -90,15 +85,6 @@ def test_the_papers_figures_stand_beside_the_right_points() -> None:
     assert held_out.figure("push-t", "all", "gc-idm:mode=budget") == 84.2  # of the main table
 
 
-def test_claims_name_methods_and_points_that_are_measured() -> None:
-    claims = [(experiment, claim) for experiment in EXPERIMENTS for claim in experiment.claims]
-    assert len(claims) >= 6
-    for experiment, claim in claims:
-        labels = {point.label for point in experiment.points}
-        for method, label in (claim.better, claim.worse):
-            assert method in experiment.methods and label in labels
-
-
 def test_the_frontier_has_twelve_settings_below_the_default() -> None:
     sizes = [search_size(spec) for spec in FRONTIER]
     assert len(set(sizes)) == 12 and max(samples * iters for samples, iters in sizes) < 9_000
@@ -135,109 +121,6 @@ def test_a_slow_method_has_the_first_seed_alone() -> None:
     seeds = {name: {c.seed for _, m, c in main.cells("cube") if m == name} for name in main.methods}
     assert seeds.pop("cem") == {42}
     assert set(map(frozenset, seeds.values())) == {frozenset({42, 123, 456})}
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "margin", "verdict"),
-    [
-        (range(40), range(10), 0.0, "holds"),
-        (range(10), range(40), 0.0, "fails"),
-        (range(20), range(20), 0.0, "open"),
-        (range(20), range(20), 3.0, "open"),  # fifty pairs do not tell 3 points
-        (range(20), range(20), 5.0, "holds"),
-        (range(20), range(1, 22), 5.0, "open"),
-        (range(10), range(40), 3.0, "fails"),
-    ],
-)
-def test_a_claim_is_judged_by_its_interval(
-    ours: range, theirs: range, margin: float, verdict: str
-) -> None:
-    def rows(method: str, wins: range) -> list[EpisodeRow]:
-        return [row(method=method, pair=pair, success=pair in wins) for pair in range(50)]
-
-    claim = Claim(text="x", better=("a", "1"), worse=("b", "1"), margin=margin)
-    found = judge_claim(
-        claim, "push-t", {("a", "1"): rows("a", ours), ("b", "1"): rows("b", theirs)}
-    )
-    assert found is not None and found.verdict == verdict
-    assert judge_claim(claim, "push-t", {("a", "1"): rows("a", ours)}) is None
-
-
-def test_a_claim_about_different_pairs_is_judged_side_by_side() -> None:
-    claim = Claim(text="x", better=("a", "1"), worse=("a", "2"), apart=True)
-    ours = [row(pair=k, pairs="here", success=k < 40) for k in range(50)]
-    theirs = [row(pair=k, pairs="there", success=k < 10) for k in range(50)]
-    found = judge_claim(claim, "push-t", {("a", "1"): ours, ("a", "2"): theirs})
-    assert found is not None and found.verdict == "holds"
-    assert found.difference == unpaired_difference(ours, theirs)
-    assert found.shown == f"{found.difference} points"
-    with pytest.raises(ValueError, match="different pairs"):  # unless the claim says so
-        judge_claim(replace(claim, apart=False), "push-t", {("a", "1"): ours, ("a", "2"): theirs})
-
-
-def test_claims_are_about_different_pairs_where_their_points_vary_the_pairs() -> None:
-    for experiment in EXPERIMENTS:
-        points = {point.label: point.changes for point in experiment.points}
-        for claim in experiment.claims:
-            sides = [
-                tuple(points[label].get(name) for name in ("offset", "episodes", "demonstrator"))
-                for _, label in (claim.better, claim.worse)
-            ]
-            assert claim.apart == (sides[0] != sides[1]), claim.text
-
-
-def test_a_claim_about_jerk_is_that_there_is_less_of_it() -> None:
-    claim = Claim(text="x", better=("a", "1"), worse=("b", "1"), about="jerk")
-    ours = [row(pair=k, jerk=0.101 + 0.001 * k) for k in range(50)]
-    theirs = [row(pair=k, jerk=0.501) for k in range(50)]
-    found = judge_claim(claim, "push-t", {("a", "1"): ours, ("b", "1"): theirs})
-    assert found is not None and found.verdict == "holds"
-    assert found.shown == "+0.375 [+0.371, +0.380] of jerk"
-    swapped = judge_claim(claim, "push-t", {("a", "1"): theirs, ("b", "1"): ours})
-    assert swapped is not None and swapped.verdict == "fails"
-    assert judge_claim(claim, "push-t", {("a", "1"): ours[:1], ("b", "1"): theirs[:1]}) is None
-
-
-def test_a_claim_about_monotony_counts_the_episodes_that_near_their_goals_at_every_step() -> None:
-    claim = Claim(text="x", better=("a", "1"), worse=("b", "1"), about="monotone")
-    ours = [row(pair=k, success=False, monotone=k < 40) for k in range(50)]
-    theirs = [row(pair=k, success=True, monotone=k < 10) for k in range(50)]
-    found = judge_claim(claim, "push-t", {("a", "1"): ours, ("b", "1"): theirs})
-    assert found is not None and found.verdict == "holds" and found.shown.endswith("points")
-    unknown = [replace(each, monotone=None) for each in theirs]
-    assert judge_claim(claim, "push-t", {("a", "1"): ours, ("b", "1"): unknown}) is None
-
-
-def test_every_finding_of_the_paper_that_success_can_show_is_judged() -> None:
-    unjudged = {e.id for e in EXPERIMENTS if not any(not claim.ours for claim in e.claims)}
-    assert unjudged == {"commit", "demonstrations", "geometry"}  # which the paper does not have
-
-
-@pytest.mark.parametrize(
-    ("quickest", "wins", "verdict", "shown"),
-    [
-        (2.0, 50, "holds", "no other is as quick"),
-        (1.0, 20, "holds", "points"),
-        (1.0, 35, "open", "points"),
-        (0.5, 50, "fails", "points"),
-    ],
-)
-def test_a_claim_about_quick_rivals_meets_the_best_of_them(
-    quickest: float, wins: int, verdict: str, shown: str
-) -> None:
-    claim = Claim(text="x", better=("a", "1"), worse=("cem", "1"), margin=3.0, as_quick=True)
-    success = {"a": 35, "cem": 50, "cem:n=1": 0, "cem:n=2": wins}
-    rows = {
-        (name, "1"): [row(method=name, pair=k, success=k < number) for k in range(50)]
-        for name, number in success.items()
-    }
-    means = {"a": 1.0, "cem": 9.0, "cem:n=1": quickest, "cem:n=2": quickest}
-    times = {
-        name: Latency(environments=1, decisions=1, mean=ms, p50=ms, p99=ms, plan=ms, memory_mb=None)
-        for name, ms in means.items()
-    }
-    found = judge_claim(claim, "push-t", rows, times)
-    assert found is not None and found.verdict == verdict and found.shown.endswith(shown)
 
 
 def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
@@ -335,7 +218,7 @@ def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
     for cell in (smooth, noisy):
         with open_episodes(lab.pipeline_of(cell).episodes()) as episodes:
             actions = episodes.rows("action", np.arange(2_000))
-        jerks.append(np.abs(np.diff(actions, n=2, axis=0)).mean())
+        jerks.append(np.nanmean(np.abs(np.diff(actions, n=2, axis=0))))
     assert jerks[1] > 2 * jerks[0]
     # The long preset's usual ones are the smooth ones that its bundled weights were trained on.
     long = replace(lab, preset="cpu-long")
