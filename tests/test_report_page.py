@@ -26,6 +26,7 @@ from goalward.experiments.tables import Entry, Picture, Table, require_same_pair
 from goalward.experiments.verdict import Verdict
 from goalward.report.content import read_report
 from goalward.report.page import html_page
+from goalward.report.text import markdown_page
 from test_evaluation import row
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
@@ -286,3 +287,13 @@ def test_many_points_go_down_the_page_not_across(tmp_path: Path) -> None:
     grid = read_report(tmp_path).sections[0].grids[0]
     assert grid.header[:2] == ("steps", "GC-IDM (budget)") and len(grid.header) == 5
     assert [row[0] for row in grid.rows] == ["5", "10", "25", "50", "100"]
+
+
+def test_every_table_names_the_machine_and_the_code_it_was_measured_with(tmp_path: Path) -> None:
+    revisions = f"{'a' * 40}; {'b' * 40}+dirty"
+    save_table(tmp_path, table("main", git_revision=revisions))
+    report = read_report(tmp_path)
+    expected = "x86_64, 2 CPUs, no GPU; revision aaaaaaa; bbbbbbb+dirty; torch 2, Python 3"
+    assert report.sections[0].source == expected
+    assert f"Measured on {expected}." in markdown_page(report, tmp_path)
+    assert expected in html_page(report)

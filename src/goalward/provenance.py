@@ -43,6 +43,12 @@ def git_revision() -> str | None:
     return None if status is None else revision + ("+dirty" if status else "")
 
 
+def short_revision(revision: str) -> str:
+    """A revision in few letters; whether something was changed since stays."""
+    number, plus, dirty = revision.partition("+")
+    return number[:7] + plus + dirty
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     # A git hook exports these, and they would point git at the hook's repository.

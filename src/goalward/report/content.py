@@ -15,10 +15,12 @@ from goalward.experiments.paper_figures import trajectory_figure
 from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Table
 from goalward.experiments.verdict import Verdict
+from goalward.provenance import short_revision
 
 MOST_COLUMNS = 3  # of points
 ABOVE, BELOW, AROUND = "↑", "↓", "="
 REST = ("jerk", "monotone", "closing", "ms a decision")
+LIBRARIES = {"torch": "torch", "Python": "python"}  # that are named beside a table
 MARKS = {"holds": "✓ holds", "fails": "✗ fails", "open": "~ open"}
 
 
@@ -40,6 +42,14 @@ class Section:
     figure: Path | None  # drawn from the table
     pictures: tuple[Path, ...]  # that are the outcome itself
     command: str
+
+    @property
+    def source(self) -> str:
+        """On which machine, by which code and with which libraries it was measured."""
+        table = self.table
+        revision = "; ".join(map(short_revision, (table.git_revision or "unknown").split("; ")))
+        versions = (f"{name} {table.versions[key]}" for name, key in LIBRARIES.items())
+        return f"{table.machine}; revision {revision}; {', '.join(versions)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,9 @@ def _markdown(section: Section, folder: Path) -> Iterator[str]:
         yield ""
     for verdict in table.verdicts:
         yield f"- {MARKS[verdict.verdict]}: {verdict.task}: {verdict.claim} ({verdict.shown})"
-    yield ""
+    if table.verdicts:
+        yield ""
+    yield f"Measured on {section.source}.\n"
 
 
 def _line(cells: Sequence[str]) -> str:
