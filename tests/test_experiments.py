@@ -15,7 +15,9 @@ import pytest
 from goalward import cli
 from goalward.config import override
 from goalward.controllers.gc_idm import GCIDMConfig
+from goalward.controllers.horizon import HorizonConfig
 from goalward.controllers.pairwise import PairwiseConfig
+from goalward.controllers.time_to_go import TimeToGoConfig
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.data.episodes import open_episodes
 from goalward.evaluate.rows import EpisodeRow
@@ -26,7 +28,7 @@ from goalward.experiments.experiment import Claim, Experiment, Point, no_figure
 from goalward.experiments.lab import Lab
 from goalward.experiments.measures import latent_geometry, pairwise_cells
 from goalward.experiments.names import method_name, search_size
-from goalward.experiments.specs import FRONTIER, PATHS
+from goalward.experiments.specs import FRONTIER, PATHS, WITH_TIME_TO_GO
 from goalward.experiments.tables import all_cells
 from goalward.experiments.work import (
     State,
@@ -59,10 +61,19 @@ def test_every_change_is_one_that_its_configuration_knows(experiment: Experiment
         network=GCIDMConfig(latent_dim=4, action_dim=2), schedule=IDMSchedule(steps=1)
     )
     pairwise = replace(controller, network=PairwiseConfig(latent_dim=4, action_dim=2))
+    controller = replace(
+        controller, time_to_go=TimeToGoConfig(), horizon=HorizonConfig(mode="time-to-go")
+    )
     world = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
     for _, method, cell in experiment.cells(experiment.tasks[0]):
         plain = pairwise if method.startswith("interpolation") else controller
-        assert override(plain, cell.controller).network.latent_dim == 4
+        changed = override(plain, cell.controller)
+        assert changed.network.latent_dim == 4
+        # What an experiment asks is trained, and in a controller of its own nothing else is.
+        if method == WITH_TIME_TO_GO:
+            assert changed.time_to_go is not None
+        elif cell.controller:
+            assert changed.time_to_go is None
         assert override(world, cell.world).model == tiny_model()
 
 
