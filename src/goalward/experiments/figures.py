@@ -55,10 +55,16 @@ def save_table_figure(path: Path, table: Table, chart: Chart) -> None:
         entries = [entry for entry in table.entries if entry.task == task]
         DRAW[chart](axes, entries)
         axes.set_ylim(-4, 108)
-        along = "ms a decision, planning spread over its actions" if chart == "frontier" else ""
-        label_axes(axes, along or table.axis, "success, %")
+        label_axes(axes, _along(table, chart), "success, %")
     add_common_legend(figure, axes)
     save_figure(figure, path)
+
+
+def _along(table: Table, chart: Chart) -> str:
+    """What the x axis shows; of a single point the legend tells all."""
+    if chart == "frontier":
+        return "ms a decision, planning spread over its actions"
+    return table.axis if len({entry.point for entry in table.entries}) > 1 else ""
 
 
 def _draw_lines(axes: Axes, entries: Sequence[Entry]) -> None:
@@ -93,9 +99,8 @@ def _draw_bars(axes: Axes, entries: Sequence[Entry]) -> None:
         axes.bar(x, heights, width=0.9 * width, color=colour, label=method_name(method))
         axes.errorbar(x, heights, yerr=_error_bars(own), color=INK, linewidth=0, elinewidth=0.8)
         _draw_paper(axes, x, own, INK)
-    axes.set_xticks(
-        range(len(points)), points, fontsize=SMALL, rotation=20 if len(points) > 3 else 0
-    )
+    shown = points if len(points) > 1 else []
+    axes.set_xticks(range(len(shown)), shown, fontsize=SMALL, rotation=20 if len(shown) > 3 else 0)
 
 
 def _draw_paper(axes: Axes, x: Sequence[float], own: Sequence[Entry], colour: str) -> None:
