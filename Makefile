@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PARALLEL := -n 2 --dist worksteal
 
-.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-world-curve bench-controllers bench-compare bench-cost bench-upper-bound docs clean
+.PHONY: help demo test test-all lint gl floors bench-collect bench-read bench-embed bench-train bench-plan bench-world bench-world-curve bench-controllers bench-compare main-tables bench-cost bench-upper-bound docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,6 +56,10 @@ bench-world-curve: $(INSTALLED) gl ## probe errors over the time of training (Pu
 
 bench-compare: $(INSTALLED) gl ## all methods on the same pairs (PRESET as above; hours); writes results/compare
 	$(BIN)/python -m benchmarks.compare --preset $(PRESET)
+	$(BIN)/python docs/build.py
+
+main-tables: $(INSTALLED) ## put what bench-compare measured into the experiments' tables that have the same cells
+	$(BIN)/python -m benchmarks.main_tables --preset $(PRESET)
 	$(BIN)/python docs/build.py
 
 bench-cost: $(INSTALLED) gl ## what a decision costs, alone and in batches, beside CEM in one run; writes results/cost

@@ -195,10 +195,8 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     for name, rows in found.rows.items():
-        plain = name.replace(":", "-").replace("=", "-")
         for seed in sorted({row.seed for row in rows}):
-            path = new / f"{plain}-seed{seed}.jsonl"
-            RowFile(path).append([row for row in rows if row.seed == seed])
+            RowFile(rows_path(new, name, seed)).append([row for row in rows if row.seed == seed])
     facts = {
         **more,
         "pairs": found.pairs.id,
@@ -214,6 +212,12 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     write_json(new / "about.json", facts)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
+
+
+def rows_path(folder: Path, method: str, seed: int) -> Path:
+    """Where the rows of a method are."""
+    plain = method.replace(":", "-").replace("=", "-")
+    return folder / f"{plain}-seed{seed}.jsonl"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,8 @@ import torch
 
 from goalward.config import read_json
 from goalward.evaluate.rows import RowFile
+from goalward.experiments.catalog import find_experiments
+from goalward.experiments.tables import stored_table
 from goalward.planning.mpc import MPCConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -196,3 +199,25 @@ def test_the_curve_of_errors_has_all_trainings_at_one_pace(monkeypatch: pytest.M
         rmse, median = (line.get_xydata() for line in axes.lines)
         np.testing.assert_allclose(rmse, [(5 / 6, 8.0 * k), (5, 5.0 * k), (10, 2.0 * k)])
         np.testing.assert_allclose(median[:, 1], [2.0, 1.25, 0.5])
+
+
+def test_compared_rows_fill_the_tasks_that_a_table_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    bench = importlib.import_module("benchmarks.main_tables")
+    rows = ROOT / "results" / "compare" / "cpu"
+    (main,) = find_experiments(["main"])
+    whole = stored_table(ROOT / "results" / "experiments" / "cpu", "main")
+    assert whole is not None
+    entries = tuple(entry for entry in whole.entries if entry.task == "two-room")
+    table = replace(whole, tasks=("two-room",), entries=entries, verdicts=())
+    found = bench.with_compared(table, main, ["two-room", "cube"], rows)
+    assert found.tasks == ("two-room", "cube") and found.entries[-len(entries) :] == entries
+    ours = {(e.method, e.point): e.summary for e in found.entries if e.task == "cube"}
+    assert len(ours) == len(entries)
+    search = RowFile(rows / "cube" / "paper" / "cem-seed42.jsonl").read()
+    assert ours["cem", "all pairs"].rate.mean == np.mean([row.success for row in search])
+    assert ours["cem", "first 50"].rate.mean == np.mean([row.success for row in search[:50]])
+    assert ours["gc-idm", "all pairs"].seeds == 3
+    assert [(verdict.task, verdict.verdict) for verdict in found.verdicts] == [("cube", "holds")]
+    with pytest.raises(ValueError, match="has 200 pairs, not 50"):
+        bench.with_compared(replace(table, pairs=50), main, ["cube"], rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from goalward.experiments.cell import Cell
 from goalward.experiments.experiment import TASKS, Experiment, Label, MethodName
 from goalward.experiments.lab import Lab
 from goalward.experiments.study import Fact, Study
-from goalward.experiments.verdict import Verdict, judge_claim
+from goalward.experiments.verdict import Rows, Times, Verdict, judge_claim
 from goalward.experiments.work import CellRows
 from goalward.provenance import library_versions
 from goalward.tasks import get_task
@@ -131,9 +131,8 @@ def tabulate(
             pictures += [Picture(task=task, path=path) for path in paths]
         else:
             places, times = _collect(lab, one, task, rows)
-            entries += _entries(one, task, places, times)
-            judged = (judge_claim(claim, task, places, times) for claim in one.claims)
-            verdicts += [verdict for verdict in judged if verdict is not None]
+            entries += entries_of(one, task, places, times)
+            verdicts += verdicts_on(one, task, places, times)
     return Table(
         id=one.id,
         title=one.title,
@@ -152,12 +151,8 @@ def tabulate(
     )
 
 
-def _entries(
-    experiment: Experiment,
-    task: str,
-    rows: Mapping[tuple[MethodName, Label], Sequence[EpisodeRow]],
-    times: Mapping[MethodName, Latency],
-) -> list[Entry]:
+def entries_of(experiment: Experiment, task: str, rows: Rows, times: Times) -> list[Entry]:
+    """The numbers of one task, from rows by place in the table and times by method."""
     return [
         Entry(
             task=task,
@@ -169,6 +164,12 @@ def _entries(
         )
         for (method, point), found in rows.items()
     ]
+
+
+def verdicts_on(experiment: Experiment, task: str, rows: Rows, times: Times) -> list[Verdict]:
+    """What the same rows and times say about the experiment's claims."""
+    judged = (judge_claim(claim, task, rows, times) for claim in experiment.claims)
+    return [verdict for verdict in judged if verdict is not None]
 
 
 def stored_table(folder: Path, name: str) -> Table | None:
@@ -204,12 +205,12 @@ def require_same_pairs(
 def save_table(folder: Path, table: Table) -> Table:
     """Write a table as JSON, with the tasks of the one before that it lacks; returns all of it."""
     old = stored_table(folder, table.id)
-    whole = table if old is None or old.pairs != table.pairs else _merged(old, table)
+    whole = table if old is None or old.pairs != table.pairs else merged(old, table)
     write_json(folder / f"{table.id}.json", to_json(whole))
     return whole
 
 
-def _merged(old: Table, new: Table) -> Table:
+def merged(old: Table, new: Table) -> Table:
     """The new table, and of the old one the tasks that the new one lacks."""
     kept = {task for task in old.tasks if task not in new.tasks}
     if not kept:

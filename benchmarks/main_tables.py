@@ -1,0 +1,100 @@
+"""Put what `benchmarks.compare` measured into the experiments' tables that have the same cells.
+
+`goalward reproduce` would measure the same rows anew, in hours; tasks that it has measured stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from benchmarks.compare import rows_path
+from benchmarks.setting import RESULTS
+from goalward.config import from_json, read_json, to_json, write_json
+from goalward.console import show_line
+from goalward.defaults import PresetName
+from goalward.evaluate.rows import EpisodeRow, RowFile
+from goalward.evaluate.timing import Latency
+from goalward.experiments.catalog import find_experiments
+from goalward.experiments.experiment import Experiment, Label, MethodName
+from goalward.experiments.figures import save_table_figure
+from goalward.experiments.tables import (
+    Table,
+    entries_of,
+    merged,
+    stored_table,
+    verdicts_on,
+)
+
+EXPERIMENTS = ("main", "trajectories")  # whose cells are the comparison's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Which results to take."""
+
+    preset: PresetName = "cpu"
+    """The preset that was compared with."""
+    tasks: tuple[str, ...] = ("reacher", "cube")
+    """Tasks that `goalward reproduce` has not measured."""
+
+
+def with_compared(table: Table, experiment: Experiment, tasks: Sequence[str], rows: Path) -> Table:
+    """The table, and what was compared of the tasks that it lacks."""
+    for task in tasks:
+        if task not in table.tasks:
+            table = merged(_compared(table, experiment, task, rows / task / "paper"), table)
+    return table
+
+
+def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> Table:
+    """A table of one task, from the rows in a folder of `benchmarks.compare`."""
+    about: dict[str, Any] = read_json(folder / "about.json")
+    if about["config"]["count"] != table.pairs:
+        raise ValueError(f"{folder} has {about['config']['count']} pairs, not {table.pairs}")
+    places: dict[tuple[MethodName, Label], list[EpisodeRow]] = {}
+    for point, method, cell in experiment.cells(task):
+        found = RowFile(rows_path(folder, method, cell.seed)).read()
+        if len(found) != table.pairs:
+            raise ValueError(f"{folder} has no whole rows of {method} with seed {cell.seed}")
+        first = table.pairs if point.first is None else point.first
+        kept = (row for row in found if row.pair < first)
+        places.setdefault((method, point.label), []).extend(kept)
+    times = {name: from_json(Latency, value) for name, value in about["latency"].items()}
+    return Table(
+        id=table.id,
+        title=table.title,
+        paper=table.paper,
+        axis=table.axis,
+        preset=table.preset,
+        pairs=table.pairs,
+        tasks=(task,),
+        entries=tuple(entries_of(experiment, task, places, times if experiment.timed else {})),
+        verdicts=tuple(verdicts_on(experiment, task, places, times)),
+        facts=(),
+        pictures=(),
+        machine=about["machine"],
+        git_revision=about["git_revision"],
+        versions=table.versions,
+    )
+
+
+if __name__ == "__main__":
+    given = tyro.cli(Arguments)
+    tables, compared = (RESULTS / kind / given.preset for kind in ("experiments", "compare"))
+    for one in find_experiments(EXPERIMENTS):
+        assert isinstance(one, Experiment)
+        stored = stored_table(tables, one.id)
+        if stored is None:
+            raise SystemExit(
+                f"{tables}: no table {one.id}; run `goalward reproduce {one.id}` first"
+            )
+        whole = with_compared(stored, one, given.tasks, compared)
+        write_json(tables / f"{one.id}.json", to_json(whole))
+        if one.chart != "none":
+            save_table_figure(tables / f"{one.id}.svg", whole, one.chart)
+        show_line(f"wrote {tables / one.id}.json")
