@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,8 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
         kept = (row for row in found if row.pair < first)
         places.setdefault((method, point.label), []).extend(kept)
     times = {name: from_json(Latency, value) for name, value in about["latency"].items()}
-    return Table(
-        id=table.id,
-        title=table.title,
-        paper=table.paper,
-        axis=table.axis,
-        preset=table.preset,
-        pairs=table.pairs,
+    return replace(
+        table,
         tasks=(task,),
         entries=tuple(entries_of(experiment, task, places, times if experiment.timed else {})),
         verdicts=tuple(verdicts_on(experiment, task, places, times)),
@@ -79,7 +74,6 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
         pictures=(),
         machine=about["machine"],
         git_revision=about["git_revision"],
-        versions=table.versions,
     )
 
 

@@ -210,14 +210,18 @@ def test_compared_rows_fill_the_tasks_that_a_table_lacks(monkeypatch: pytest.Mon
     assert whole is not None
     entries = tuple(entry for entry in whole.entries if entry.task == "two-room")
     table = replace(whole, tasks=("two-room",), entries=entries, verdicts=())
-    found = bench.with_compared(table, main, ["two-room", "cube"], rows)
-    assert found.tasks == ("two-room", "cube") and found.entries[-len(entries) :] == entries
+    found = bench.with_compared(table, main, ["two-room", "cube", "reacher"], rows)
+    assert found.tasks == ("two-room", "reacher", "cube")
+    assert found.entries[-len(entries) :] == entries
+    sources = str(found.git_revision).split("; ")
+    assert len(sources) == len(set(sources)) > 1  # each is named once
     ours = {(e.method, e.point): e.summary for e in found.entries if e.task == "cube"}
     assert len(ours) == len(entries)
     search = RowFile(rows / "cube" / "paper" / "cem-seed42.jsonl").read()
     assert ours["cem", "all pairs"].rate.mean == np.mean([row.success for row in search])
     assert ours["cem", "first 50"].rate.mean == np.mean([row.success for row in search[:50]])
     assert ours["gc-idm", "all pairs"].seeds == 3
-    assert [(verdict.task, verdict.verdict) for verdict in found.verdicts] == [("cube", "holds")]
+    judged = {verdict.task: verdict.verdict for verdict in found.verdicts}
+    assert judged == {"cube": "holds", "reacher": "holds"}
     with pytest.raises(ValueError, match="has 200 pairs, not 50"):
         bench.with_compared(replace(table, pairs=50), main, ["cube"], rows)

@@ -228,7 +228,7 @@ def merged(old: Table, new: Table) -> Table:
 
 
 def _both(old: str | None, new: str | None) -> str:
-    return "; ".join(dict.fromkeys([*str(old).split("; "), str(new)]))
+    return "; ".join(dict.fromkeys([*str(old).split("; "), *str(new).split("; ")]))
 
 
 def _collect(
