@@ -23,6 +23,7 @@ from goalward.experiments.catalog import find_experiments
 from goalward.experiments.experiment import Experiment, Label, MethodName
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.tables import (
+    Source,
     Table,
     entries_of,
     merged,
@@ -65,6 +66,11 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
         kept = (row for row in found if row.pair < first)
         places.setdefault((method, point.label), []).extend(kept)
     times = {name: from_json(Latency, value) for name, value in about["latency"].items()}
+    source = Source(
+        machine=about["machine"],
+        git_revision=about["git_revision"],
+        versions={"torch": about["torch"]},
+    )
     return replace(
         table,
         tasks=(task,),
@@ -72,8 +78,7 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
         verdicts=tuple(verdicts_on(experiment, task, places, times)),
         facts=(),
         pictures=(),
-        machine=about["machine"],
-        git_revision=about["git_revision"],
+        sources={task: source},
     )
 
 

@@ -22,7 +22,14 @@ from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.study import Fact
-from goalward.experiments.tables import Entry, Picture, Table, require_same_pairs, save_table
+from goalward.experiments.tables import (
+    Entry,
+    Picture,
+    Source,
+    Table,
+    require_same_pairs,
+    save_table,
+)
 from goalward.experiments.verdict import Verdict
 from goalward.report.content import read_report
 from goalward.report.page import html_page
@@ -100,11 +107,17 @@ def table(name: str, **changes: object) -> Table:
         "verdicts": tuple(verdicts),
         "facts": (),
         "pictures": (),
-        "machine": "x86_64, 2 CPUs, no GPU",
-        "git_revision": None,
-        "versions": {"python": "3", "torch": "2"},
+        "sources": dict.fromkeys(("two-room", "push-t"), source(None)),
     }
     return Table(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def source(revision: str | None) -> Source:
+    return Source(
+        machine="x86_64, 2 CPUs, no GPU",
+        git_revision=revision,
+        versions={"python": "3", "torch": "2"},
+    )
 
 
 def drawing(path: str, task: str = "two-room") -> Picture:
@@ -237,19 +250,21 @@ def test_a_legend_stays_inside_its_figure(letters: int) -> None:
 def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
     both = table("main")
 
-    def one(task: str, **changes: object) -> Table:
+    def one(task: str, revision: str, **changes: object) -> Table:
         entries = tuple(entry for entry in both.entries if entry.task == task)
         verdicts = tuple(verdict for verdict in both.verdicts if verdict.task == task)
         kept = {"tasks": (task,), "entries": entries, "verdicts": verdicts}
+        changes["sources"] = {task: source(revision)}
         return table("main", **{**kept, **changes})
 
-    save_table(tmp_path, one("push-t", git_revision="a", pictures=(drawing("b.png", "push-t"),)))
-    whole = save_table(tmp_path, one("two-room", git_revision="b", pictures=(drawing("a.png"),)))
+    save_table(tmp_path, one("push-t", "a", pictures=(drawing("b.png", "push-t"),)))
+    whole = save_table(tmp_path, one("two-room", "b", pictures=(drawing("a.png"),)))
     assert read_config(Table, tmp_path / "main.json") == whole
     assert whole.tasks == ("two-room", "push-t") and len(whole.entries) == len(both.entries)
     assert len(whole.verdicts) == 2 and {p.path for p in whole.pictures} == {"a.png", "b.png"}
-    assert (whole.git_revision, whole.machine) == ("a; b", both.machine)
-    again = save_table(tmp_path, one("push-t", entries=(), git_revision="b"))
+    assert whole.sources == {"two-room": source("b"), "push-t": source("a")}
+    again = save_table(tmp_path, one("push-t", "c", entries=()))
+    assert again.sources == {"two-room": source("b"), "push-t": source("c")}
     assert {entry.task for entry in again.entries} == {"two-room"}  # measured anew: replaced
     assert {picture.task for picture in again.pictures} == {"two-room"}
     (experiment,) = find_experiments(["main"])
@@ -290,10 +305,19 @@ def test_many_points_go_down_the_page_not_across(tmp_path: Path) -> None:
 
 
 def test_every_table_names_the_machine_and_the_code_it_was_measured_with(tmp_path: Path) -> None:
-    revisions = f"{'a' * 40}; {'b' * 40}+dirty"
-    save_table(tmp_path, table("main", git_revision=revisions))
+    save_table(tmp_path, table("budget"))
+    other = {"two-room": source("a" * 40), "push-t": source("b" * 40 + "+dirty")}
+    save_table(tmp_path, table("main", sources=other))
     report = read_report(tmp_path)
-    expected = "x86_64, 2 CPUs, no GPU; revision aaaaaaa; bbbbbbb+dirty; torch 2, Python 3"
-    assert report.sections[0].source == expected
-    assert f"Measured on {expected}." in markdown_page(report, tmp_path)
-    assert expected in html_page(report)
+    machine = "x86_64, 2 CPUs, no GPU"
+    expected = {
+        "main": [
+            f"two-room: {machine}, revision aaaaaaa, torch 2, Python 3",
+            f"push-t: {machine}, revision bbbbbbb+dirty, torch 2, Python 3",
+        ],
+        "budget": [f"two-room, push-t: {machine}, revision unknown, torch 2, Python 3"],
+    }
+    assert {section.table.id: section.sources for section in report.sections} == expected
+    for lines in expected.values():
+        assert f"Measured: {'; '.join(lines)}." in markdown_page(report, tmp_path)
+        assert "; ".join(lines) in html_page(report)

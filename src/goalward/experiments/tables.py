@@ -42,6 +42,15 @@ class Picture:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where numbers come from."""
+
+    machine: str
+    git_revision: str | None
+    versions: dict[str, str]  # of libraries
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """What an experiment found."""
 
@@ -56,9 +65,7 @@ class Table:
     verdicts: tuple[Verdict, ...]
     facts: tuple[Fact, ...]  # other numbers
     pictures: tuple[Picture, ...]
-    machine: str
-    git_revision: str | None
-    versions: dict[str, str]
+    sources: dict[str, Source]  # of every task, since sittings may be far apart
 
     @property
     def is_empty(self) -> bool:
@@ -118,6 +125,7 @@ def tabulate(
         tasks: Only these.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    source = Source(machine=machine(), git_revision=revision, versions=library_versions())
     chosen = [task for task in one.tasks if not tasks or task in tasks]
     entries: list[Entry] = []
     verdicts: list[Verdict] = []
@@ -145,9 +153,7 @@ def tabulate(
         verdicts=tuple(verdicts),
         facts=tuple(facts),
         pictures=tuple(pictures),
-        machine=machine(),
-        git_revision=revision,
-        versions=library_versions(),
+        sources=dict.fromkeys(chosen, source),
     )
 
 
@@ -222,13 +228,8 @@ def merged(old: Table, new: Table) -> Table:
         verdicts=(*(verdict for verdict in old.verdicts if verdict.task in kept), *new.verdicts),
         facts=(*(fact for fact in old.facts if fact.task in kept), *new.facts),
         pictures=(*(picture for picture in old.pictures if picture.task in kept), *new.pictures),
-        machine=_both(old.machine, new.machine),
-        git_revision=_both(old.git_revision, new.git_revision),
+        sources={**{task: old.sources[task] for task in kept}, **new.sources},
     )
-
-
-def _both(old: str | None, new: str | None) -> str:
-    return "; ".join(dict.fromkeys([*str(old).split("; "), *str(new).split("; ")]))
 
 
 def _collect(

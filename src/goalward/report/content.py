@@ -13,7 +13,7 @@ from goalward.experiments.experiment import Experiment
 from goalward.experiments.names import method_name
 from goalward.experiments.paper_figures import trajectory_figure
 from goalward.experiments.study import Fact
-from goalward.experiments.tables import Entry, Table
+from goalward.experiments.tables import Entry, Source, Table
 from goalward.experiments.verdict import Verdict
 from goalward.provenance import short_revision
 
@@ -44,12 +44,12 @@ class Section:
     command: str
 
     @property
-    def source(self) -> str:
-        """On which machine, by which code and with which libraries it was measured."""
-        table = self.table
-        revision = "; ".join(map(short_revision, (table.git_revision or "unknown").split("; ")))
-        versions = (f"{name} {table.versions[key]}" for name, key in LIBRARIES.items())
-        return f"{table.machine}; revision {revision}; {', '.join(versions)}"
+    def sources(self) -> list[str]:
+        """On which machine, by which code and with which libraries each task was measured."""
+        tasks: dict[str, list[str]] = {}
+        for task in self.table.tasks:
+            tasks.setdefault(_shown_source(self.table.sources[task]), []).append(task)
+        return [f"{', '.join(names)}: {source}" for source, names in tasks.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +233,13 @@ def _rest(entries: Sequence[Entry], method: str) -> tuple[str, ...]:
         _percent(summary.closing),
         "" if last.latency is None else f"{last.latency.mean:.2f}",
     )
+
+
+def _shown_source(source: Source) -> str:
+    known = {name: source.versions.get(key) for name, key in LIBRARIES.items()}
+    versions = (f"{name} {version}" for name, version in known.items() if version)
+    revision = short_revision(source.git_revision or "unknown")
+    return ", ".join([source.machine, f"revision {revision}", *versions])
 
 
 def _percent(share: float | None) -> str:

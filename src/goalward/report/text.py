@@ -54,7 +54,7 @@ def _markdown(section: Section, folder: Path) -> Iterator[str]:
         yield f"- {MARKS[verdict.verdict]}: {verdict.task}: {verdict.claim} ({verdict.shown})"
     if table.verdicts:
         yield ""
-    yield f"Measured on {section.source}.\n"
+    yield f"Measured: {'; '.join(section.sources)}.\n"
 
 
 def _line(cells: Sequence[str]) -> str:
