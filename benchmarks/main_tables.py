@@ -1,6 +1,7 @@
 """Put what `benchmarks.compare` measured into the experiments' tables that have the same cells.
 
 `goalward reproduce` would measure the same rows anew, in hours; tasks that it has measured stay.
+Only rows of the preset as it is now may be taken: these are measured anew when a preset changes.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from goalward.defaults import PresetName
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import Experiment, Label, MethodName
+from goalward.experiments.cell import Cell
+from goalward.experiments.experiment import Experiment
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.tables import (
     Source,
     Table,
     entries_of,
     merged,
+    rows_by_place,
     stored_table,
     verdicts_on,
 )
@@ -57,15 +60,16 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
     about: dict[str, Any] = read_json(folder / "about.json")
     if about["config"]["count"] != table.pairs:
         raise ValueError(f"{folder} has {about['config']['count']} pairs, not {table.pairs}")
-    places: dict[tuple[MethodName, Label], list[EpisodeRow]] = {}
-    for point, method, cell in experiment.cells(task):
-        found = RowFile(rows_path(folder, method, cell.seed)).read()
+
+    def rows_of(cell: Cell) -> list[EpisodeRow]:
+        found = RowFile(rows_path(folder, cell.method, cell.seed)).read()
         if len(found) != table.pairs:
-            raise ValueError(f"{folder} has no whole rows of {method} with seed {cell.seed}")
-        first = table.pairs if point.first is None else point.first
-        kept = (row for row in found if row.pair < first)
-        places.setdefault((method, point.label), []).extend(kept)
-    times = {name: from_json(Latency, value) for name, value in about["latency"].items()}
+            raise ValueError(f"{folder} has no whole rows of {cell.method}, seed {cell.seed}")
+        return found
+
+    places = rows_by_place(experiment, task, table.pairs, rows_of)
+    latency = about["latency"] if experiment.timed else {}
+    times = {name: from_json(Latency, value) for name, value in latency.items()}
     source = Source(
         machine=about["machine"],
         git_revision=about["git_revision"],
@@ -74,7 +78,7 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
     return replace(
         table,
         tasks=(task,),
-        entries=tuple(entries_of(experiment, task, places, times if experiment.timed else {})),
+        entries=tuple(entries_of(experiment, task, places, times)),
         verdicts=tuple(verdicts_on(experiment, task, places, times)),
         facts=(),
         pictures=(),

@@ -209,7 +209,8 @@ def test_compared_rows_fill_the_tasks_that_a_table_lacks(monkeypatch: pytest.Mon
     whole = stored_table(ROOT / "results" / "experiments" / "cpu", "main")
     assert whole is not None
     entries = tuple(entry for entry in whole.entries if entry.task == "two-room")
-    table = replace(whole, tasks=("two-room",), entries=entries, verdicts=())
+    sources = {"two-room": whole.sources["two-room"]}
+    table = replace(whole, tasks=("two-room",), entries=entries, verdicts=(), sources=sources)
     found = bench.with_compared(table, main, ["two-room", "cube", "reacher"], rows)
     assert found.tasks == ("two-room", "reacher", "cube")
     assert found.entries[-len(entries) :] == entries

@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 
+from goalward import cli
 from goalward.artifacts import load_manifest
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
@@ -192,3 +193,16 @@ def test_a_collection_that_makes_no_sense_is_refused(
 def test_a_collection_needs_a_worker(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         collect(SMALL, tmp_path / "run", workers=0)
+
+
+@pytest.mark.parametrize(
+    ("preset", "demonstrator"), [("cpu", "noisy-pusher"), ("cpu-long", "pusher")]
+)
+def test_a_preset_chooses_its_demonstrator(
+    preset: str, demonstrator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["--episodes", "1", "--steps", "3", "--workers", "1", "--json"]
+    out = tmp_path / preset
+    assert cli.main(["collect", "push-t", "--preset", preset, "--out", str(out), *short]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 1
+    assert load_manifest(out).config["demonstrator"] == demonstrator

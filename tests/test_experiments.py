@@ -231,6 +231,13 @@ def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
             actions = episodes.rows("action", np.arange(2_000))
         jerks.append(np.nanmean(np.abs(np.diff(actions, n=2, axis=0))))
     assert jerks[1] > 2 * jerks[0]
+    # Named or not, the usual ones are the same work.
+    named, plain = (
+        Cell(task="push-t", method="zero", demonstrator=name) for name in ("noisy-pusher", None)
+    )
+    told: list[str] = []
+    rows = run_cells(lab, [named, plain], on_state=lambda _, work: told.append(work.doing))
+    assert told.count("run") == 1 and rows[named] == rows[plain] != []
     # The long preset's usual ones are the smooth ones that its bundled weights were trained on.
     long = replace(lab, preset="cpu-long")
     assert [long.plain(cell) for cell in (smooth, noisy, usual)] == [usual, noisy, usual]

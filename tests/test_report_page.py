@@ -321,3 +321,16 @@ def test_every_table_names_the_machine_and_the_code_it_was_measured_with(tmp_pat
     for lines in expected.values():
         assert f"Measured: {'; '.join(lines)}." in markdown_page(report, tmp_path)
         assert "; ".join(lines) in html_page(report)
+
+
+def test_a_chart_of_one_point_leaves_it_to_the_legend(tmp_path: Path) -> None:
+    several = table("main")
+    one = replace(several, entries=tuple(e for e in several.entries if e.point == "all pairs"))
+    for name, drawn in (("several", several), ("one", one)):
+        save_table_figure(tmp_path / f"{name}.svg", drawn, "bars")
+    labels = {
+        name: re.findall("<!-- (.+?) -->", (tmp_path / f"{name}.svg").read_text())
+        for name in ("several", "one")
+    }
+    assert {"pairs", "all pairs", "first 50", "success, %"} <= {*labels["several"]}
+    assert not {"pairs", "all pairs"} & {*labels["one"]} and "success, %" in labels["one"]

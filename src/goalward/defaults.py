@@ -26,8 +26,8 @@ PRESET_EPISODES = {
     "cpu": {"two-room": 600, "push-t": 2_000, "cube": 250, "reacher": 400},
     "smoke": {"two-room": 20, "push-t": 20, "cube": 20, "reacher": 20},  # 2 are held out
 }
-# Whose demonstrations, where they are not the task's default demonstrator's.
-PRESET_DEMONSTRATOR: dict[tuple[PresetName, str], str] = {
+# Whose demonstrations, by preset and task, where they are not the task's default demonstrator's.
+PRESET_DEMONSTRATOR: dict[tuple[PresetName | None, str], str] = {
     ("cpu-long", "push-t"): "pusher",  # as its bundled weights were trained
 }
 PRESET_PAIRS = {"paper": 200, "cpu-long": 100, "cpu": 100, "smoke": 1}  # of an experiment's cell

@@ -55,9 +55,8 @@ class Collect:
         from goalward.workers import usable_cpus
 
         task = get_task(self.task).name
-        episodes, size, demonstrator = defaults.EPISODES, defaults.IMAGE_SIZE, None
+        episodes, size = defaults.EPISODES, defaults.IMAGE_SIZE
         if self.preset is not None:
-            demonstrator = defaults.PRESET_DEMONSTRATOR.get((self.preset, task))
             episodes = defaults.PRESET_EPISODES[self.preset][task]
             size = defaults.PRESET_IMAGE_SIZE[self.preset]
         size = size if self.image_size is None else self.image_size
@@ -65,7 +64,7 @@ class Collect:
             task,
             episodes=episodes if self.episodes is None else self.episodes,
             seed=self.seed,
-            demonstrator=self.demonstrator or demonstrator,
+            demonstrator=self.demonstrator or defaults.PRESET_DEMONSTRATOR.get((self.preset, task)),
             episode_steps=self.steps,
             scene=SceneConfig(image_size=size, rendering=self.rendering),
         )

@@ -35,11 +35,11 @@ NOISY = ("noise.sigma=1.5",)  # the best pairwise model's
 
 def trained(name: str, values: Sequence[Any]) -> tuple[Point, ...]:
     """A point for each value of the controller's configuration."""
-    return tuple(with_controller(f"{value:g}", f"{name}={value}") for value in values)
+    return tuple(budget_point(f"{value:g}", f"{name}={value}") for value in values)
 
 
-def with_controller(label: str, *changes: str) -> Point:
-    """A point with a controller of its own, for experiments that never ask the time to go."""
+def budget_point(label: str, *changes: str) -> Point:
+    """A point whose controller is told the budget only, and does not learn the time to go."""
     return Point(label=label, changes={"controller": (*changes, *WITHOUT_TIME_TO_GO)})
 
 
@@ -95,7 +95,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         points=(
             Point(label=NO_NOISE),
             *(
-                with_controller(
+                budget_point(
                     f"{schedule} {sigma:g}", f"noise.sigma={sigma}", f"noise.schedule={schedule}"
                 )
                 for schedule in ("fixed", "uniform")
@@ -117,9 +117,9 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table F: training on the next frame alone fails, however wide the network",
         axis="variant",
         points=(
-            with_controller("hmax1", "network.max_horizon=1"),
-            with_controller("hmax5", "network.max_horizon=5"),
-            with_controller(
+            budget_point("hmax1", "network.max_horizon=1"),
+            budget_point("hmax5", "network.max_horizon=5"),
+            budget_point(
                 "hmax1_wide1024x4",
                 "network.max_horizon=1",
                 "network.hidden_dim=1024",

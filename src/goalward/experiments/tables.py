@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,6 +66,10 @@ class Table:
     facts: tuple[Fact, ...]  # other numbers
     pictures: tuple[Picture, ...]
     sources: dict[str, Source]  # of every task, since sittings may be far apart
+
+    def __post_init__(self) -> None:
+        if {*self.sources} != {*self.tasks}:
+            raise ValueError(f"sources must be of {', '.join(self.tasks)}, got {[*self.sources]}")
 
     @property
     def is_empty(self) -> bool:
@@ -228,23 +232,34 @@ def merged(old: Table, new: Table) -> Table:
         verdicts=(*(verdict for verdict in old.verdicts if verdict.task in kept), *new.verdicts),
         facts=(*(fact for fact in old.facts if fact.task in kept), *new.facts),
         pictures=(*(picture for picture in old.pictures if picture.task in kept), *new.pictures),
-        sources={**{task: old.sources[task] for task in kept}, **new.sources},
+        sources={**new.sources, **{task: old.sources[task] for task in kept}},
     )
 
 
 def _collect(
     lab: Lab, experiment: Experiment, task: str, known: CellRows
-) -> tuple[dict[tuple[MethodName, Label], list[EpisodeRow]], dict[MethodName, Latency]]:
+) -> tuple[Rows, dict[MethodName, Latency]]:
     """Rows of all seeds by place in the table, and times by method."""
-    rows: dict[tuple[MethodName, Label], list[EpisodeRow]] = {}
+    rows = rows_by_place(experiment, task, lab.pairs, known.__getitem__)
+    if not experiment.timed:
+        return rows, {}
     timed: dict[MethodName, Cell] = {}
+    for _, method, cell in experiment.cells(task):
+        timed.setdefault(method, cell)
+    return rows, lab.times(list(timed.values()))
+
+
+def rows_by_place(
+    experiment: Experiment,
+    task: str,
+    pairs: int,
+    rows_of: Callable[[Cell], Sequence[EpisodeRow]],
+) -> Rows:
+    """Rows of all seeds by method and point, without the points that take more pairs."""
+    rows: dict[tuple[MethodName, Label], list[EpisodeRow]] = {}
     for point, method, cell in experiment.cells(task):
-        if point.first is None or point.first <= lab.pairs:
-            found = _first(known[cell], point.first)
-            rows.setdefault((method, point.label), []).extend(found)
-            timed.setdefault(method, cell)
-    return rows, lab.times(list(timed.values())) if experiment.timed else {}
-
-
-def _first(rows: Sequence[EpisodeRow], number: int | None) -> Iterator[EpisodeRow]:
-    return (row for row in rows if number is None or row.pair < number)
+        first = pairs if point.first is None else point.first
+        if first <= pairs:
+            kept = (row for row in rows_of(cell) if row.pair < first)
+            rows.setdefault((method, point.label), []).extend(kept)
+    return rows

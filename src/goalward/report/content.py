@@ -238,7 +238,7 @@ def _rest(entries: Sequence[Entry], method: str) -> tuple[str, ...]:
 def _shown_source(source: Source) -> str:
     known = {name: source.versions.get(key) for name, key in LIBRARIES.items()}
     versions = (f"{name} {version}" for name, version in known.items() if version)
-    revision = short_revision(source.git_revision or "unknown")
+    revision = "unknown" if source.git_revision is None else short_revision(source.git_revision)
     return ", ".join([source.machine, f"revision {revision}", *versions])
 
 
