@@ -109,7 +109,7 @@ SECTION = """
 """
 
 PUSHER = """
-## Push-T's demonstrator
+## Push-T's `pusher`
 
 First target reached within {steps} steps in {reached} of {episodes} episodes (seeds 0 to {last}),
 median {median:.0f} steps, 90% within {most:.0f}.
