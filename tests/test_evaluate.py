@@ -50,6 +50,13 @@ def test_the_wilson_interval_has_its_known_values(
     assert rate.high == pytest.approx(high, abs=1e-4)
 
 
+def test_a_mean_never_lies_outside_its_interval() -> None:
+    for count in range(1, 400):
+        for successes in (0, count / 3, count):
+            rate = success_rate(successes, count, design=1 + count / 7)
+            assert 0 <= rate.low <= rate.mean <= rate.high <= 1
+
+
 @pytest.mark.parametrize(("successes", "count"), [(-1, 5), (6, 5), (0, 0)])
 def test_an_impossible_rate_is_refused(successes: int, count: int) -> None:
     with pytest.raises(ValueError, match="need 0 <= successes <= count"):

@@ -45,7 +45,8 @@ def success_rate(successes: float, count: int, *, design: float = 1.0) -> Rate:
     centre = (mean + z2 / (2 * worth)) / (1 + z2 / worth)
     spread = math.sqrt(mean * (1 - mean) / worth + z2 / (4 * worth**2))
     half = NORMAL_95 * spread / (1 + z2 / worth)
-    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
+    # Rounding may put the ends on the wrong side of 0, of 1, or of the mean.
+    low, high = min(max(centre - half, 0.0), mean), max(min(centre + half, 1.0), mean)
     return Rate(successes=successes, count=count, mean=mean, low=low, high=high)
 
 
