@@ -213,7 +213,7 @@ def test_compared_rows_fill_the_tasks_that_a_table_lacks(monkeypatch: pytest.Mon
     table = replace(whole, tasks=("two-room",), entries=entries, verdicts=(), sources=sources)
     found = bench.with_compared(table, main, ["two-room", "cube", "reacher"], rows)
     assert found.tasks == ("two-room", "reacher", "cube")
-    assert found.entries[-len(entries) :] == entries
+    assert found.entries[: len(entries)] == entries  # in the tasks' order
     about = read_json(rows / "cube" / "paper" / "about.json")
     assert found.sources["cube"].git_revision == about["git_revision"]
     ours = {(e.method, e.point): e.summary for e in found.entries if e.task == "cube"}
