@@ -134,7 +134,8 @@ def label_steps(axes: Axes) -> None:
 
 def add_legend(axes: Axes) -> None:
     """A legend without a frame, where it hides least."""
-    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK)
+    # Said, not left out: matplotlib would warn of its own choice where a machine is slow.
+    axes.legend(loc="best", fontsize=SMALL, frameon=False, labelcolor=INK)
 
 
 def add_common_legend(figure: Figure, axes: Axes) -> None:
