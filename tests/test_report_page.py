@@ -323,6 +323,12 @@ def test_every_table_names_the_machine_and_the_code_it_was_measured_with(tmp_pat
         assert "; ".join(lines) in html_page(report)
 
 
+def test_a_table_of_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "main.json").write_text('{"machine": "x86_64"}')
+    with pytest.raises(ValueError, match=r"main\.json: .*another version: give another --out"):
+        save_table(tmp_path, table("main"))
+
+
 def test_a_chart_of_one_point_leaves_it_to_the_legend(tmp_path: Path) -> None:
     several = table("main")
     one = replace(several, entries=tuple(e for e in several.entries if e.point == "all pairs"))

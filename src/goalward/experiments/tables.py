@@ -183,9 +183,20 @@ def verdicts_on(experiment: Experiment, task: str, rows: Rows, times: Times) -> 
 
 
 def stored_table(folder: Path, name: str) -> Table | None:
-    """What an earlier run wrote of an experiment."""
+    """What an earlier run wrote of an experiment.
+
+    Raises:
+        ValueError: the file is damaged, or of another version.
+    """
     path = folder / f"{name}.json"
-    return read_config(Table, path) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return read_config(Table, path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; it is damaged or of another version: give another --out, or delete it"
+        ) from error
 
 
 def require_same_pairs(
