@@ -58,19 +58,19 @@ def with_compared(table: Table, experiment: Experiment, tasks: Sequence[str], ro
 def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> Table:
     """A table of one task, from the rows in a folder of `benchmarks.compare`."""
     about: dict[str, Any] = read_json(folder / "about.json")
-    if about["config"]["count"] != table.pairs:
-        raise ValueError(f"{folder} has {about['config']['count']} pairs, not {table.pairs}")
+    pairs: int = about["config"]["count"]
 
     def rows_of(cell: Cell) -> list[EpisodeRow]:
         found = RowFile(rows_path(folder, cell.method, cell.seed)).read()
-        if len(found) != table.pairs:
+        if len(found) != pairs:
             raise ValueError(f"{folder} has no whole rows of {cell.method}, seed {cell.seed}")
         return found
 
-    places = rows_by_place(experiment, task, table.pairs, rows_of)
+    places = rows_by_place(experiment, task, pairs, rows_of)
     latency = about["latency"] if experiment.timed else {}
     times = {name: from_json(Latency, value) for name, value in latency.items()}
     source = Source(
+        pairs=pairs,
         machine=about["machine"],
         git_revision=about["git_revision"],
         versions={"torch": about["torch"]},

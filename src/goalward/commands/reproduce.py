@@ -65,7 +65,7 @@ class Reproduce:
         from goalward.experiments.lab import Lab
         from goalward.experiments.tables import (
             all_cells,
-            require_same_pairs,
+            require_no_fewer_pairs,
             save_table,
             tabulate,
             used_cells,
@@ -79,7 +79,7 @@ class Reproduce:
         chosen = self._chosen()
         pairs = defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs
         tables, folder, revision = [], self.out / self.preset, git_revision()
-        require_same_pairs(folder, chosen, pairs, self.tasks)
+        require_no_fewer_pairs(folder, chosen, pairs, self.tasks)
         use_threads(self.threads)
         workers = usable_cpus() if self.workers is None else self.workers
         with SimulatorPools(workers) as pools:
@@ -162,7 +162,7 @@ class Reproduce:
 def _show(table: Table, folder: Path, *, has_chart: bool) -> None:
     from goalward.experiments.names import method_name
 
-    title = f"{table.title} ({table.pairs} pairs, preset {table.preset})"
+    title = f"{table.title} ({table.shown_pairs}, preset {table.preset})"
     if table.entries:
         rows = [
             (e.task, method_name(e.method), e.point, str(e.summary.rate), _or_dash(e.paper, "%"))

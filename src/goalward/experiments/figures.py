@@ -43,7 +43,7 @@ def save_table_figure(path: Path, table: Table, chart: Chart) -> None:
     tasks = list(dict.fromkeys(entry.task for entry in table.entries))
     rows, columns = rows_and_columns(len(tasks))
     figure = new_figure(*panels_size(rows, columns))
-    about = f"preset {table.preset}, {table.pairs} pairs"
+    about = f"preset {table.preset}, {table.shown_pairs}"
     if chart == "frontier":
         about += "; colour: iterations, size: samples"
     elif any(entry.paper is not None for entry in table.entries):

@@ -45,6 +45,7 @@ class Picture:
 class Source:
     """Where numbers come from."""
 
+    pairs: int  # of start and goal
     machine: str
     git_revision: str | None
     versions: dict[str, str]  # of libraries
@@ -59,7 +60,6 @@ class Table:
     paper: str
     axis: str
     preset: str
-    pairs: int
     tasks: tuple[str, ...]
     entries: tuple[Entry, ...]  # success rates
     verdicts: tuple[Verdict, ...]
@@ -70,6 +70,22 @@ class Table:
     def __post_init__(self) -> None:
         if {*self.sources} != {*self.tasks}:
             raise ValueError(f"sources must be of {', '.join(self.tasks)}, got {[*self.sources]}")
+
+    @property
+    def tasks_by_pairs(self) -> dict[int, list[str]]:
+        """Which tasks were measured on how many pairs: time may not allow as many of each."""
+        found: dict[int, list[str]] = {}
+        for task in self.tasks:
+            found.setdefault(self.sources[task].pairs, []).append(task)
+        return found
+
+    @property
+    def shown_pairs(self) -> str:
+        """Their numbers in words."""
+        found = self.tasks_by_pairs
+        if len(found) == 1:
+            return f"{next(iter(found))} pairs"
+        return ", ".join(f"{pairs} pairs ({', '.join(tasks)})" for pairs, tasks in found.items())
 
     @property
     def is_empty(self) -> bool:
@@ -129,7 +145,9 @@ def tabulate(
         tasks: Only these.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    source = Source(machine=machine(), git_revision=revision, versions=library_versions())
+    source = Source(
+        pairs=lab.pairs, machine=machine(), git_revision=revision, versions=library_versions()
+    )
     chosen = [task for task in one.tasks if not tasks or task in tasks]
     entries: list[Entry] = []
     verdicts: list[Verdict] = []
@@ -151,7 +169,6 @@ def tabulate(
         paper=one.paper,
         axis=one.axis,
         preset=lab.preset,
-        pairs=lab.pairs,
         tasks=tuple(chosen),
         entries=tuple(entries),
         verdicts=tuple(verdicts),
@@ -199,34 +216,29 @@ def stored_table(folder: Path, name: str) -> Table | None:
         ) from error
 
 
-def require_same_pairs(
+def require_no_fewer_pairs(
     folder: Path, experiments: Sequence[Experiment | Study], pairs: int, tasks: Sequence[str]
 ) -> None:
-    """Refuse what would spoil earlier tables, before hours are spent.
+    """Refuse what would put a weaker measurement in a better one's place, before hours are spent.
 
     Raises:
-        ValueError: a table there has other tasks with another number of pairs, or the same tasks
-            with more pairs.
+        ValueError: a table there has one of the tasks with more pairs.
     """
     for one in experiments:
         old = stored_table(folder, one.id)
-        if old is not None and old.pairs > pairs:
-            raise ValueError(
-                f"{folder / one.id}.json was measured on {old.pairs} pairs, more than {pairs}; "
-                f"give --pairs {old.pairs}, or another --out"
-            )
-        others = [] if old is None or not tasks else [t for t in old.tasks if t not in tasks]
-        if old is not None and others and old.pairs != pairs:
-            raise ValueError(
-                f"{folder / one.id}.json has {', '.join(others)} with {old.pairs} pairs, not "
-                f"{pairs}; give --pairs {old.pairs}, or another --out"
-            )
+        for task, source in ({} if old is None else old.sources).items():
+            known = source.pairs
+            if (not tasks or task in tasks) and known > pairs:
+                raise ValueError(
+                    f"{folder / one.id}.json has {task} measured on {known} pairs, more than "
+                    f"{pairs}; give --pairs {known}, or another --out"
+                )
 
 
 def save_table(folder: Path, table: Table) -> Table:
     """Write a table as JSON, with the tasks of the one before that it lacks; returns all of it."""
     old = stored_table(folder, table.id)
-    whole = table if old is None or old.pairs != table.pairs else merged(old, table)
+    whole = table if old is None else merged(old, table)
     write_json(folder / f"{table.id}.json", to_json(whole))
     return whole
 

@@ -41,7 +41,7 @@ class Section:
     grids: tuple[Grid, ...]
     figure: Path | None  # drawn from the table
     pictures: tuple[Path, ...]  # that are the outcome itself
-    command: str
+    commands: tuple[str, ...]  # that measure it anew
 
     @property
     def sources(self) -> list[str]:
@@ -143,9 +143,10 @@ def _section(table: Table, folder: Path) -> Section:
         ),
         figure=figure if figure.exists() else None,
         pictures=tuple(path for path in pictures if path.exists()),
-        command=(
-            f"goalward reproduce {table.id} --preset {table.preset} --pairs {table.pairs}"
-            f" --tasks {' '.join(table.tasks)}"
+        commands=tuple(
+            f"goalward reproduce {table.id} --preset {table.preset} --pairs {pairs}"
+            f" --tasks {' '.join(tasks)}"
+            for pairs, tasks in table.tasks_by_pairs.items()
         ),
     )
 

@@ -40,7 +40,8 @@ def _claims(report: Report) -> Iterator[str]:
 
 def _markdown(section: Section, folder: Path) -> Iterator[str]:
     table = section.table
-    yield f"## {table.title}\n\n{table.paper}.\n\n    {section.command}\n"
+    commands = "\n    ".join(section.commands)
+    yield f"## {table.title}\n\n{table.paper}.\n\n    {commands}\n"
     for picture in (*filter(None, [section.figure]), *section.pictures):
         # Not Path.relative_to, which cannot go up.
         yield f"![{table.title}]({Path(os.path.relpath(picture, folder)).as_posix()})\n"
