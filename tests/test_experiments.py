@@ -268,6 +268,18 @@ def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:
         run_cells(lab, cells, jobs=0)
 
 
+def test_studies_that_run_no_cell_prepare_theirs_side_by_side(smoke_runs: Path) -> None:
+    study = next(one for one in STUDIES if one.id == "latents")
+    lab = Lab(preset="smoke", runs=smoke_runs, pairs=1, device="cpu")
+    told: list[str] = []
+
+    def tell(_: State, work: Work) -> None:
+        told.append(work.doing)
+
+    assert run_cells(lab, [], prepared=study.uses("two-room"), jobs=2, on_state=tell) == {}
+    assert told == ["collect", "train world", "draw pairs", "train"]
+
+
 def timeless(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
     return [replace(row, decision_ms=0.0) for row in rows]
 

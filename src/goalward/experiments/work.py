@@ -135,7 +135,7 @@ def run_cells(
             level = without_repeats(lab, planned)
             state.total -= len(planned) - len(level)
             # What is alone on its level has this process, with every core and its bar.
-            crew = None if len(level) == 1 else pool
+            crew = pool if len(level) > 1 else None
             done = _by_itself(lab, level, tell) if crew is None else _by(crew, lab, level, jobs)
             for number, (work, found) in enumerate(done, start=1):
                 state.done += 1
