@@ -1,7 +1,8 @@
 """GC-IDM on the true state instead of latents, and write `results/upper-bound/`.
 
 It is what the controller, the demonstrations and the horizon allow; what GC-IDM on latents lacks
-of it is lost in the representation. The same network, schedule, seeds, pairs and budget.
+of it is lost in the representation, or in learning from it. The same network, schedule, seeds,
+pairs and budget.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ORDER = ("gc-idm", "gc-idm-onnx", "gc-idm:mode=budget", "hybrid", "cem", "icem",
 NAMES = {
     "gc-idm": "GC-IDM, time to go",
     "gc-idm-onnx": "the same by ONNX Runtime",
-    "gc-idm:mode=budget": "GC-IDM, budget (the paper's)",
+    "gc-idm:mode=budget": "GC-IDM, budget (as in the paper)",
 }
 TIME_TO_GO = ("gc-idm", "gc-idm-onnx")  # which the paper does not have
 BOUNDS = (
@@ -56,15 +56,18 @@ are several; the paper's figure is in brackets. Differences have the interval of
 widened likewise. The paper's world models were trained on GPUs and on other demonstrations, its
 pairs are others, and its planners' times are a GPU's: figures stand side by side, no more.
 `random` and `zero` are the floors; `line` (Push-T) knows the true state and ignores the block;
-`replay` repeats the recorded actions: the ceiling of the data. *GC-IDM on the true state*
-(`python -m benchmarks.upper_bound`) has the task's true measures in place of latents: what it lacks
-is due to controller, demonstrations and horizon, what others lack of it to the representation.
+`replay` repeats the recorded actions; under `paper` it always succeeds, under the others it may
+fail (Two-Room's walls cannot be jumped any more, Reacher's arm coasts on) and is no ceiling.
+*GC-IDM on the true state* (`python -m benchmarks.upper_bound`) has the task's true measures in
+place of latents (of Cube only the places of block and effector): what it lacks is due to
+controller, demonstrations and horizon, what others lack of it to the representation or to learning
+from it. It has one seed, and is a reference, no bound.
 
 `bundled` are the weights that come with the package: of each task one controller (seed 42) and its
 world model, of `cpu` (Two-Room, Reacher) or `cpu-long` (Cube, Push-T), rounded to half precision.
 They need no training, so that anyone can measure these tables anew. `moderate` and `strict` are
-stricter protocols (`goalward tasks` tells them), which leave out pairs that are solved at the
-start; of the bundled pairs they take the first that they admit.
+other protocols (`goalward tasks` tells them), most of them stricter, which leave out pairs that are
+solved at the start; of the bundled pairs they take the first that they admit.
 """
 
 COSTS = """\
@@ -72,7 +75,7 @@ COSTS = """\
 
 A plan is spread over the actions that it commits to; *faster* is CEM's time over the method's, *a
 plan* the time of one planning call (of GC-IDM, of one decision). *In batches* is the mean while the
-evaluation ran, simulators beside it. All methods were timed in one sitting, 50 decisions each: p99
+evaluation ran, simulators beside it. All methods were timed in one run, 50 decisions each: p99
 is close to the slowest. In *an episode*, a plan that was begun is paid in full. MB is the whole
 process, which holds all models.
 """

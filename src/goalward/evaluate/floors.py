@@ -1,6 +1,6 @@
 """Floors: what success is worth nothing, because policies that know nothing have it too.
 
-Beside them stands the ceiling of the data: the recorded actions, replayed from the restored start.
+Beside them stand the recorded actions, replayed from the restored start.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ ABLATIONS: tuple[Experiment, ...] = (
     Experiment(
         id="data",
         title="Share of the training episodes",
-        paper="Table D: all but Push-T are near their best well below all data (of 10,000 "
-        "episodes; a CPU preset has 250 to 4,000)",
+        paper="Table D: all but Push-T are near their best well below all data (shares of the "
+        "public datasets, which are larger than a CPU preset's 250 to 4,000 episodes)",
         axis="share",
         points=trained("data_fraction", (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)),
         figure=column("table_data_efficiency", "fraction"),
@@ -78,7 +78,7 @@ ABLATIONS: tuple[Experiment, ...] = (
     Experiment(
         id="noise",
         title="Noise on GC-IDM's latents in training",
-        paper="Table E: none is best",
+        paper="Table E: no noise is best, or as good as any",
         axis="sigma",
         points=trained("noise.sigma", (0.0, 0.01, 0.05, 0.1, 0.2, 0.5)),
         figure=column("table_gcidm_noise", "sigma"),
@@ -90,7 +90,7 @@ ABLATIONS: tuple[Experiment, ...] = (
     Experiment(
         id="noise-schedule",
         title="Noise that varies from batch to batch",
-        paper="Table I: it gives nothing back",
+        paper="Table I: it brings back nothing of what noise costs",
         axis="sigma",
         points=(
             Point(label=NO_NOISE),
@@ -114,7 +114,8 @@ ABLATIONS: tuple[Experiment, ...] = (
     Experiment(
         id="horizon-embedding",
         title="Without goals that are far",
-        paper="Table F: training on the next frame alone fails, however wide the network",
+        paper="Table F: training on the next frame alone fails, with a wider and deeper network "
+        "as well",
         axis="variant",
         points=(
             budget_point("hmax1", "network.max_horizon=1"),
@@ -140,7 +141,7 @@ ABLATIONS: tuple[Experiment, ...] = (
     Experiment(
         id="width",
         title="Width of the network",
-        paper="Table H: width hardly matters, on Push-T neither",
+        paper="Table H: width hardly matters, not even on Push-T",
         axis="hidden units",
         points=trained("network.hidden_dim", (128, 256, 512, 1024)),
         figure=column("table_arch_width", "hidden"),

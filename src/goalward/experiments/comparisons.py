@@ -40,7 +40,8 @@ COMPARISONS: tuple[Experiment, ...] = (
     Experiment(
         id="solvers",
         title="The family of solvers",
-        paper="Figure 4 and Table G: GC-IDM is above every solver on every task",
+        paper="Figure 4 and Table G: GC-IDM is above every solver on every task, but for CEM on "
+        "Push-T at n = 50",
         axis=PAIRS,
         points=SIZES,
         methods=(GC_IDM, CEM, "icem", "mppi", "gradient"),
@@ -164,7 +165,9 @@ COMPARISONS: tuple[Experiment, ...] = (
         figure=column("table_budget", "budget"),
         claims=(
             more("a budget of 25 is better than one of 50", "25", "50", tasks=PUSH_T),
-            as_good("a budget of 25 is as good as one of 50", "25", "50", tasks=EASIER),
+            as_good(
+                "a budget of 25 is as good as one of 50", "25", "50", tasks=("two-room", "cube")
+            ),
             as_good(
                 "told the time to go, a budget of 100 is as good as one of 50",
                 (WITH_TIME_TO_GO, "100"),

@@ -15,7 +15,9 @@ INTRODUCTION = (
     "Claims (the paper's, but for those marked as ours) are judged by the 95% interval of a "
     "difference: on the same pairs (Agresti & Min) or, where the pairs themselves are varied, on "
     "different ones (Agresti & Caffo), wider where pairs of an episode are alike. A claim that few "
-    "pairs cannot tell stays open. Intervals do not know how much another training would differ.",
+    "pairs cannot tell stays open. Intervals do not know how much another training would differ; "
+    "tables of different revisions are of separate trainings, in which the same cell may differ by "
+    "a few points.",
 )
 GLOSSARY = {
     "GC-IDM (budget)": "the paper's: told the steps that are left of the budget",
