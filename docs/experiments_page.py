@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 
 from goalward.report.content import read_report
-from goalward.report.text import markdown_page
-from goalward.report.words import GLOSSARY, INTRODUCTION
+from goalward.report.text import legend, markdown_page
 
 ROOT = Path(__file__).resolve().parents[1]
-PRESETS, WIDTH = ("paper", "cpu-long", "cpu"), 100
+PRESETS = ("paper", "cpu-long", "cpu")
 
 HEADING = """\
 # Experiments: the paper's tables and figures, measured
@@ -30,8 +28,4 @@ def experiments_page() -> str:
         for folder in folders
         if folder.exists()
     ]
-    paragraphs = [f"{textwrap.fill(paragraph, WIDTH)}\n" for paragraph in INTRODUCTION]
-    terms = [f"- *{name}*: {meaning}." for name, meaning in GLOSSARY.items()]
-    return "\n".join(
-        [HEADING, *paragraphs, *terms, "", *(pages or ["Nothing was measured yet.\n"])]
-    )
+    return "\n".join([HEADING, legend(), *(pages or ["Nothing was measured yet.\n"])])

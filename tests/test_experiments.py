@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -173,11 +174,20 @@ def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
     page = (out / "report.html").read_text()
     assert "A row more" in page and "~ open" in page and "data:image/svg+xml;base64," in page
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)  # nothing from elsewhere
-    assert "| zero | " in (out / "report.md").read_text()
+    text = (out / "report.md").read_text()
+    assert "| zero | " in text and "Not run yet: main" in text
+    assert text.startswith("# goalward") and "- *jerk*: mean size" in text  # words are explained
     rows = list(csv.DictReader((out / "report.csv").read_text().splitlines()))
     successes = [row for row in rows if row["quantity"] == "success"]
     assert [(row["method"], row["point"]) for row in successes] == places
     assert {row["quantity"] for row in rows} >= {"jerk", "steps", "ms_decision", "ms_plan"}
+
+    again = ["report", str(tmp_path / "tables" / "smoke"), "--out", str(out), "--json"]
+    capsys.readouterr()
+    assert cli.main(again) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [Path(path).name for path in told["files"]] == ["report.html", "report.md", "report.csv"]
+    assert told["verdicts"]["paper"] == {"holds": 0, "fails": 0, "open": 1}
 
 
 def test_every_study_finds_its_numbers_and_pictures(
@@ -236,7 +246,7 @@ def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
         Cell(task="push-t", method="zero", demonstrator=name) for name in ("noisy-pusher", None)
     )
     told: list[str] = []
-    rows = run_cells(lab, [named, plain], on_state=lambda _, work: told.append(work.doing))
+    rows = run_cells(lab, [named, plain], on_state=lambda _, work: told.append(work.doing)).rows
     assert told.count("run") == 1 and rows[named] == rows[plain] != []
     # The long preset's usual ones are the smooth ones that its bundled weights were trained on.
     long = replace(lab, preset="cpu-long")
@@ -247,20 +257,25 @@ def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:
     experiment = next(e for e in EXPERIMENTS if e.id == "budget")
     cells = [c for _, m, c in experiment.cells("two-room") if m == "gc-idm" and c.budget < 15]
     lab = Lab(preset="smoke", runs=smoke_runs, pairs=2, device="cpu")
-    told: list[tuple[str, int, int, int]] = []
+    told: list[tuple[str, int, int, int, bool]] = []
 
     def tell(state: State, work: Work) -> None:
-        told.append((work.doing, state.done, state.running, state.waiting))
+        told.append((work.doing, state.done, state.running, state.waiting, state.finished))
 
-    both = run_cells(lab, cells, jobs=2, on_state=tell)
-    # Both cells share the episodes, the world model, the pairs and the controller.
-    assert [doing for doing, *_ in told] == [
-        *("collect", "train world", "draw pairs", "train", "run", "run")
+    both = run_cells(lab, cells, jobs=2, on_state=tell).rows
+    # Both cells share the episodes, the pairs, the world model and the controller.
+    assert told == [
+        ("collect", 0, 1, 5, False),
+        ("draw pairs", 1, 1, 4, False),
+        ("train world", 2, 1, 3, False),
+        ("train", 3, 1, 2, False),
+        ("run", 4, 2, 0, False),  # both begin
+        ("run", 5, 1, 0, True),
+        ("run", 6, 0, 0, True),
     ]
-    assert told[-1][1:] == (6, 0, 0)
     for path in smoke_runs.glob("smoke/two-room/pairs-*/rows/*"):
         path.unlink()
-    one = run_cells(lab, cells)
+    one = run_cells(lab, cells).rows
     assert {cell: timeless(rows) for cell, rows in one.items()} == {
         cell: timeless(rows) for cell, rows in both.items()
     }
@@ -276,8 +291,62 @@ def test_studies_that_run_no_cell_prepare_theirs_side_by_side(smoke_runs: Path) 
     def tell(_: State, work: Work) -> None:
         told.append(work.doing)
 
-    assert run_cells(lab, [], prepared=study.uses("two-room"), jobs=2, on_state=tell) == {}
-    assert told == ["collect", "train world", "draw pairs", "train"]
+    found = run_cells(lab, [], prepared=study.uses("two-room"), jobs=2, on_state=tell)
+    assert not found.rows and not found.failures
+    assert told == ["collect", "draw pairs", "train world", "train"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_fails_is_named_and_does_not_stop_the_rest(
+    capsys: Capture, tmp_path: Path, smoke_runs: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
+) -> None:
+    usual = Experiment(
+        id="well",
+        title="",
+        paper="",
+        axis="steps",
+        points=(Point(label="5", changes={"budget": 5}),),
+        methods=("zero",),
+        tasks=("two-room",),
+    )
+    far = replace(usual, id="far", points=(Point(label="far", changes={"offset": 5_000}),))
+    study = replace(STUDIES[0], id="study", uses=lambda task: [c for _, _, c in far.cells(task)])
+    monkeypatch.setattr(catalog, "EXPERIMENTS", (far, usual))
+    monkeypatch.setattr(catalog, "STUDIES", (study,))
+    run = ["reproduce", "--all", "--preset", "smoke", "--runs", str(smoke_runs), "--jobs", jobs]
+    run += ["--out", str(tmp_path), "--device", "cpu", "--workers", "1"]
+    assert cli.main(run) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert "draw pairs two-room paper goals 5000 steps off: " in line and "budget" not in line
+    assert {path.name for path in (tmp_path / "smoke").iterdir()} == {"well.json", "well.svg"}
+
+
+def test_the_time_left_is_told_from_work_of_the_same_kind() -> None:
+    slow, quick = (
+        Work(doing="run", cell=Cell(task="cube", method=name)) for name in ("cem:x=1", "zero")
+    )
+    assert slow.kind == ("run", "cube cem") != quick.kind
+    state = State(jobs=2, left=Counter({slow.kind: 3, quick.kind: 2}))
+    state.finish(quick, 0.01)  # found, not run
+    assert state.seconds_left is None
+    state.finish(slow, 60.0)
+    assert state.seconds_left is None  # how long the quick one takes is not known
+    state.leave_out(quick)
+    assert state.seconds_left == pytest.approx(2 * 60 / 2)
+    assert (state.done, state.waiting) == (2, 2)
+    state.finish(slow, 30.0)
+    assert state.seconds_left == pytest.approx(45 / 2)
+
+
+def test_work_says_what_tells_it_from_other_work() -> None:
+    cell = Cell(task="push-t", method="cem", offset=50, budget=10, episodes="all", world=("a=1",))
+    assert str(Work(doing="run", cell=cell)) == (
+        "run cem push-t a=1 seed 42 goals 50 steps off budget 10 all episodes"
+    )
+    assert str(Work(doing="train world", cell=cell)) == "train world push-t a=1"
+    assert str(Work(doing="collect", cell=replace(cell, demonstrator="pusher"))) == (
+        "collect push-t pusher"
+    )
 
 
 def timeless(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
@@ -296,6 +365,7 @@ def test_reproduce_says_what_there_is_and_refuses_what_there_is_not(capsys: Capt
     assert "name experiments" in refusal(capsys, "reproduce")
     assert "'magic' is not one of" in refusal(capsys, "reproduce", "magic")
     assert "'magic'" in refusal(capsys, "reproduce", "main", "--tasks", "magic")
+    assert "pairs must be at least 1" in refusal(capsys, "reproduce", "main", "--pairs", "0")
     elsewhere = refusal(capsys, "reproduce", "pairwise-noise", "--tasks", "cube")
     assert "none of these experiments is about task cube" in elsewhere
 

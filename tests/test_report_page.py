@@ -308,6 +308,22 @@ def test_the_page_tells_what_was_not_claimed_counted_and_run(tmp_path: Path) -> 
     assert "0 hold" in page and "Not run yet: main, solvers" in page and "time to go" in page
 
 
+def test_pictures_are_called_by_their_task_wherever_the_tables_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "push-t").mkdir()
+    names = ("plans-two-room.png", "push-t/pair-3-648713.png")
+    for name in names:
+        save_figure(new_figure(6, 2), tmp_path / name)
+    drawn = tuple(map(drawing, names, ("two-room", "push-t")))
+    save_table(tmp_path, table("plans", entries=(), verdicts=(), pictures=drawn))
+    monkeypatch.chdir(tmp_path)
+    report = read_report(Path())
+    for name in ("two-room", "push-t, pair 3"):
+        assert f"<figcaption>The title of plans: {name}, preset smoke." in html_page(report)
+        assert f"![The title of plans: {name}](" in markdown_page(report, tmp_path)
+
+
 def test_many_points_go_down_the_page_not_across(tmp_path: Path) -> None:
     whole = table("budget", axis="steps")
     entries = [replace(e, point=f"{k}") for e in whole.entries for k in (5, 10, 25, 50, 100)]

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 STOP_PATIENCE = 5.0  # seconds
 WORKER_DIED = (
     "a worker process was killed (out of memory?); what was finished is kept: run the same command "
-    "again, with fewer --workers if it happens again"
+    "again, with fewer --workers or --jobs if it happens again"
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 

@@ -28,12 +28,13 @@ class WriteReport:
         from goalward.files import appearing
         from goalward.report.content import read_report
         from goalward.report.page import html_page
-        from goalward.report.text import csv_rows, markdown_page
+        from goalward.report.text import csv_rows, legend, markdown_page
+        from goalward.report.words import TITLE
 
         report = read_report(self.tables)
         pages = {
             "report.html": html_page(report),
-            "report.md": markdown_page(report, self.out),
+            "report.md": f"# {TITLE}\n\n{legend()}\n{markdown_page(report, self.out)}",
             "report.csv": csv_rows(report),
         }
         self.out.mkdir(parents=True, exist_ok=True)
@@ -42,7 +43,8 @@ class WriteReport:
                 temporary.write_text(text, encoding="utf-8")
         paths = [str(self.out / name) for name in pages]
         if self.as_json:
-            console.show_json({"files": paths, "verdicts": report.verdicts})
+            counts = {"paper": report.verdicts(ours=False), "ours": report.verdicts(ours=True)}
+            console.show_json({"files": paths, "verdicts": counts})
         else:
             console.show_facts("Report", [("written", path) for path in paths])
         return 0

@@ -57,6 +57,7 @@ class Reproduce:
 
     def run(self) -> int:
         """Run what is missing and print the tables."""
+        from goalward.checks import whole_number
         from goalward.config import to_json
         from goalward.devices import choose_device, use_threads
         from goalward.evaluate.simulators import SimulatorPools
@@ -65,6 +66,7 @@ class Reproduce:
         from goalward.experiments.lab import Lab
         from goalward.experiments.tables import (
             all_cells,
+            ready_tasks,
             require_no_fewer_pairs,
             save_table,
             tabulate,
@@ -79,7 +81,8 @@ class Reproduce:
         chosen = self._chosen()
         pairs = defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs
         tables, folder, revision = [], self.out / self.preset, git_revision()
-        require_no_fewer_pairs(folder, chosen, pairs, self.tasks)
+        require_no_fewer_pairs(folder, chosen, whole_number(pairs, "pairs"), self.tasks)
+        folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told at once
         use_threads(self.threads)
         workers = usable_cpus() if self.workers is None else self.workers
         with SimulatorPools(workers) as pools:
@@ -96,11 +99,14 @@ class Reproduce:
             jobs = (1 if alone else usable_cpus()) if self.jobs is None else self.jobs
             cells = all_cells(chosen, self.tasks)
             used = used_cells(chosen, self.tasks)
-            found = run_cells(lab, cells, prepared=used, jobs=jobs, on_state=self._tell)
+            found = run_cells(
+                lab, cells, prepared=used, jobs=jobs, threads=self.threads, on_state=self._tell
+            )
             for one in chosen:
-                table = tabulate(lab, one, folder, rows=found, revision=revision, tasks=self.tasks)
+                tasks = ready_tasks(lab, one, found, self.tasks)
+                table = tabulate(lab, one, folder, rows=found.rows, revision=revision, tasks=tasks)
                 if table.is_empty:
-                    continue  # it is about other tasks
+                    continue  # it is about other tasks, or something failed
                 tables.append(save_table(folder, table))
                 chart = one.chart if isinstance(one, Experiment) else "none"
                 if chart != "none":
@@ -109,6 +115,8 @@ class Reproduce:
                     _show(tables[-1], folder, has_chart=chart != "none")
         if self.as_json:
             console.show_json([to_json(table) for table in tables])
+        if found.failures:
+            raise ValueError("; ".join(map(str, found.failures)))
         return 0
 
     def _list(self) -> int:
@@ -142,18 +150,10 @@ class Reproduce:
     def _tell(self, state: State, work: Work) -> None:
         if self.as_json:
             return
-        cell, seconds = work.cell, state.seconds_left
+        seconds = state.seconds_left
         left = "" if seconds is None else f", about {console.duration(seconds)} left"
         numbers = f"{state.done} done, {state.running} running, {state.waiting} to come{left}"
-        data = [cell.task] if cell.demonstrator is None else [cell.task, cell.demonstrator]
-        what = {
-            "collect": data,
-            "train world": (*data, *cell.world),
-            "draw pairs": (*data, cell.protocol, f"{cell.offset} steps apart"),
-            "train": (*data, *cell.world, *cell.controller, f"seed {cell.seed}"),
-            "run": (*data, cell.method, *cell.world, *cell.controller, f"seed {cell.seed}"),
-        }[work.doing]
-        console.show_status(f"[{numbers}] {work.doing} {' '.join(what)}")
+        console.show_status(f"[{numbers}] {'finished: ' if state.finished else ''}{work}")
 
     def _bar(self, stage: str, total: int, unit: str) -> AbstractContextManager[Update]:
         return console.progress(stage, total, unit=unit, quiet=self.as_json)

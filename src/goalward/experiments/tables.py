@@ -16,7 +16,7 @@ from goalward.experiments.experiment import TASKS, Experiment, Label, MethodName
 from goalward.experiments.lab import Lab
 from goalward.experiments.study import Fact, Study
 from goalward.experiments.verdict import Rows, Times, Verdict, judge_claim
-from goalward.experiments.work import CellRows
+from goalward.experiments.work import CellRows, Outcome
 from goalward.provenance import library_versions
 from goalward.tasks import get_task
 
@@ -125,6 +125,20 @@ def used_cells(experiments: Sequence[Experiment | Study], tasks: Sequence[str] =
     ]
 
 
+def ready_tasks(
+    lab: Lab, one: Experiment | Study, found: Outcome, tasks: Sequence[str] = ()
+) -> list[str]:
+    """Its tasks of which all could be run, or prepared."""
+
+    def is_ready(task: str) -> bool:
+        if isinstance(one, Experiment):
+            return all(cell in found.rows for _, _, cell in one.cells(task))
+        cells = map(lab.plain, one.uses(task))
+        return not any(f.work.is_for(cell) for cell in cells for f in found.failures)
+
+    return [task for task in one.tasks if (not tasks or task in tasks) and is_ready(task)]
+
+
 def tabulate(
     lab: Lab,
     one: Experiment | Study,
@@ -132,9 +146,9 @@ def tabulate(
     *,
     rows: CellRows,
     revision: str | None,
-    tasks: Sequence[str] = (),
+    tasks: Sequence[str],
 ) -> Table:
-    """The table of an experiment whose cells were run; it is empty if it has none of the tasks.
+    """The table of an experiment whose cells were run; it is empty without tasks.
 
     Args:
         lab: Where it is run.
@@ -142,18 +156,16 @@ def tabulate(
         folder: Where pictures go.
         rows: Of its cells.
         revision: Of goalward, from before any table was written into its checkout.
-        tasks: Only these.
+        tasks: Those that it is to have.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     source = Source(
         pairs=lab.pairs, machine=machine(), git_revision=revision, versions=library_versions()
     )
-    chosen = [task for task in one.tasks if not tasks or task in tasks]
     entries: list[Entry] = []
     verdicts: list[Verdict] = []
     facts: list[Fact] = []
     pictures: list[Picture] = []
-    for task in chosen:
+    for task in tasks:
         if isinstance(one, Study):
             found = one.measure(lab, task, folder)
             facts += found.facts
@@ -169,12 +181,12 @@ def tabulate(
         paper=one.paper,
         axis=one.axis,
         preset=lab.preset,
-        tasks=tuple(chosen),
+        tasks=tuple(tasks),
         entries=tuple(entries),
         verdicts=tuple(verdicts),
         facts=tuple(facts),
         pictures=tuple(pictures),
-        sources=dict.fromkeys(chosen, source),
+        sources=dict.fromkeys(tasks, source),
     )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
+from statistics import mean
 from typing import Literal
 
 from goalward.checks import whole_number
+from goalward.defaults import BUDGET, GOAL_OFFSET
 from goalward.devices import use_threads
 from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.simulators import SimulatorPools
@@ -18,10 +21,18 @@ from goalward.experiments.lab import Lab, kind_of
 from goalward.pipeline import silent_bar
 from goalward.workers import Pool, usable_cpus, worker_pool
 
-Doing = Literal["collect", "train world", "draw pairs", "train", "run"]
-TELLING = 0.1  # share of the work after which the time left is told
+Doing = Literal["collect", "draw pairs", "train world", "train", "run"]
+FOUND = 1.0  # seconds; what takes less was done before, and tells nothing of what is to come
 CellRows = Mapping[Cell, Sequence[EpisodeRow]]
 OnState = Callable[["State", "Work"], None]
+Kind = tuple[Doing, str]  # what takes about the same time
+NEEDS: dict[Doing, Callable[[Cell], Hashable]] = {  # cells that need the same have the same
+    "collect": lambda c: (c.task, c.demonstrator),
+    "draw pairs": lambda c: (c.task, c.demonstrator, c.protocol, c.offset, c.episodes),
+    "train world": lambda c: (c.task, c.demonstrator, c.world),
+    "train": lambda c: (kind_of(c), c.task, c.demonstrator, c.world, c.controller, c.seed),
+    "run": lambda c: c,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,28 +42,87 @@ class Work:
     doing: Doing
     cell: Cell
 
+    def __str__(self) -> str:
+        cell = self.cell
+        data = [cell.task, *filter(None, [cell.demonstrator])]
+        trained = (*data, *cell.world, *cell.controller, f"seed {cell.seed}")
+        far = [] if cell.offset == GOAL_OFFSET else [f"goals {cell.offset} steps off"]
+        budget = [] if cell.budget == BUDGET else [f"budget {cell.budget}"]
+        of = [] if cell.episodes == "test" else [f"{cell.episodes} episodes"]
+        words = {
+            "collect": data,
+            "draw pairs": (*data, cell.protocol, *far, *of),
+            "train world": (*data, *cell.world),
+            "train": trained,
+            "run": (cell.method, *trained, *far, *budget, *of),
+        }[self.doing]
+        return " ".join([self.doing, *words])
+
+    @property
+    def kind(self) -> Kind:
+        """Settings of a method and of a training may differ in time, but not by much."""
+        method = self.cell.method.partition(":")[0] if self.doing == "run" else ""
+        return self.doing, f"{self.cell.task} {method}"
+
+    def is_for(self, cell: Cell) -> bool:
+        """Whether the cell needs this."""
+        need = NEEDS[self.doing]
+        return need(self.cell) == need(cell)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Work that could not be done, and why."""
+
+    work: Work
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.work}: {self.why}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Rows of the cells that could be run, and what stood in the way of the others."""
+
+    rows: CellRows
+    failures: tuple[Failure, ...]
+
 
 @dataclass(kw_only=True)
 class State:
     """How far the work is."""
 
-    total: int
+    jobs: int
+    left: Counter[Kind]  # what is not done yet
     done: int = 0
     running: int = 0
-    started: float = field(default_factory=time.monotonic)
+    spent: dict[Kind, list[float]] = field(default_factory=dict)  # seconds of what was really done
+    finished: bool = False  # whether the work that is told of is
 
     @property
     def waiting(self) -> int:
         """What is neither done nor under way."""
-        return self.total - self.done - self.running
+        return self.left.total() - self.running
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of what is done; None as long as that is too little to tell."""
-        if self.done < TELLING * self.total:
+        """At the pace of what was done of every kind; None as long as one is not known."""
+        kinds = +self.left
+        if any(kind not in self.spent for kind in kinds):
             return None
-        spent = time.monotonic() - self.started
-        return spent / self.done * (self.total - self.done)
+        return sum(number * mean(self.spent[kind]) for kind, number in kinds.items()) / self.jobs
+
+    def leave_out(self, work: Work) -> None:
+        """Count no more on work that is not to be done."""
+        self.left[work.kind] -= 1
+
+    def finish(self, work: Work, seconds: float) -> None:
+        """Count work as done that took so long."""
+        self.left[work.kind] -= 1
+        self.done += 1
+        if seconds >= FOUND:
+            self.spent.setdefault(work.kind, []).append(seconds)
 
 
 def levels_of_work(cells: Sequence[Cell], prepared: Sequence[Cell] = ()) -> list[list[Work]]:
@@ -63,16 +133,9 @@ def levels_of_work(cells: Sequence[Cell], prepared: Sequence[Cell] = ()) -> list
         prepared: To be made ready, and not run.
     """
     chosen = ([*cells, *prepared], cells)
-    needs: dict[Doing, Callable[[Cell], Hashable]] = {
-        "collect": lambda c: (c.task, c.demonstrator),
-        "train world": lambda c: (c.task, c.demonstrator, c.world),
-        "draw pairs": lambda c: (c.task, c.demonstrator, c.protocol, c.offset, c.episodes),
-        "train": lambda c: (kind_of(c), c.task, c.demonstrator, c.world, c.controller, c.seed),
-        "run": lambda c: c,
-    }
     return [
         [Work(doing=doing, cell=cell) for cell in _first_of_each(chosen[doing == "run"], key)]
-        for doing, key in needs.items()
+        for doing, key in NEEDS.items()
     ]
 
 
@@ -106,63 +169,92 @@ def run_cells(
     *,
     prepared: Sequence[Cell] = (),
     jobs: int = 1,
+    threads: int | None = None,
     on_state: OnState | None = None,
-) -> CellRows:
-    """Do what is missing; returns the rows of all cells.
+) -> Outcome:
+    """Do what is missing, but for what needs something that failed.
 
     Args:
         lab: Where to.
         cells: What to run.
         prepared: Cells whose models and pairs are to be made, no more.
         jobs: Things to do at a time.
-        on_state: Told before each of them, or after it where several are done at a time.
+        threads: Of each of several jobs (default: an even share of the CPUs).
+        on_state: Told before each of them; where several are done at a time, at the beginning of a
+            level and after each.
 
     Raises:
-        ValueError: fewer than one at a time.
+        ValueError: fewer than one at a time, or a process was killed.
     """
     whole_number(jobs, "jobs")
     levels = levels_of_work([lab.plain(c) for c in cells], [lab.plain(c) for c in prepared])
-    state = State(total=sum(map(len, levels)))
+    state = State(jobs=jobs, left=Counter(work.kind for level in levels for work in level))
     rows: dict[Cell, list[EpisodeRow]] = {}
+    failures: list[Failure] = []
 
-    def tell(work: Work, running: int) -> None:
-        state.running = running
+    def tell(work: Work, running: int = 1, *, finished: bool = False) -> None:
+        state.running, state.finished = running, finished
         if on_state is not None:
             on_state(state, work)
 
     with worker_pool(jobs) if jobs > 1 else nullcontext() as pool:
         for planned in levels:
-            level = without_repeats(lab, planned)
-            state.total -= len(planned) - len(level)
+            possible = [w for w in planned if not any(f.work.is_for(w.cell) for f in failures)]
+            level = without_repeats(lab, possible)
+            for work in planned:
+                if work not in level:
+                    state.leave_out(work)
             # What is alone on its level has this process, with every core and its bar.
             crew = pool if len(level) > 1 else None
-            done = _by_itself(lab, level, tell) if crew is None else _by(crew, lab, level, jobs)
-            for number, (work, found) in enumerate(done, start=1):
-                state.done += 1
-                if found is not None:
+            if crew is None:
+                results = _by_itself(lab, level, tell)
+            else:
+                tell(level[0], min(jobs, len(level)))
+                results = _by(crew, lab, level, jobs, threads)
+            for number, (work, found, seconds) in enumerate(results, start=1):
+                state.finish(work, seconds)
+                if isinstance(found, str):
+                    failures.append(Failure(work=work, why=found))
+                elif found is not None:
                     rows[work.cell] = found
                 if crew is not None:
-                    tell(work, min(jobs, len(level) - number))
-    return {cell: rows[lab.plain(cell)] for cell in cells}
+                    tell(work, min(jobs, len(level) - number), finished=True)
+    known = {cell: lab.plain(cell) for cell in cells}
+    return Outcome(
+        rows={cell: rows[plain] for cell, plain in known.items() if plain in rows},
+        failures=tuple(failures),
+    )
 
 
-Result = tuple[Work, list[EpisodeRow] | None]
+Found = list[EpisodeRow] | str | None  # rows of a run, why it failed, or nothing to tell
+Result = tuple[Work, Found, float]  # with the seconds that it took
 
 
-def _by_itself(
-    lab: Lab, level: Sequence[Work], tell: Callable[[Work, int], None]
-) -> Iterator[Result]:
+def _by_itself(lab: Lab, level: Sequence[Work], tell: Callable[[Work], None]) -> Iterator[Result]:
     """Work that this process does, one thing after the other."""
     for work in level:
-        tell(work, 1)
-        yield work, _do(lab, work)
+        tell(work)
+        yield _done(lab, work)
 
 
-def _by(pool: Pool, lab: Lab, level: Sequence[Work], jobs: int) -> Iterator[Result]:
+def _by(
+    pool: Pool, lab: Lab, level: Sequence[Work], jobs: int, threads: int | None
+) -> Iterator[Result]:
     """Work that others do, in the order in which they finish."""
     alone = replace(lab, workers=1, bar=silent_bar, pools=None)
-    threads = max(1, usable_cpus() // min(jobs, len(level)))
-    return pool.map_unordered(_do_alone, [(alone, work, threads) for work in level])
+    share = max(1, usable_cpus() // min(jobs, len(level)))
+    each = share if threads is None else threads
+    return pool.map_unordered(_done_alone, [(alone, work, each) for work in level])
+
+
+def _done(lab: Lab, work: Work) -> Result:
+    """What came of it. What the user can mend is told in the end, and other work goes on."""
+    started = time.monotonic()
+    try:
+        found: Found = _do(lab, work)
+    except ValueError as error:
+        found = str(error)
+    return work, found, time.monotonic() - started
 
 
 def _do(lab: Lab, work: Work) -> list[EpisodeRow] | None:
@@ -171,10 +263,10 @@ def _do(lab: Lab, work: Work) -> list[EpisodeRow] | None:
     match work.doing:
         case "collect":
             lab.pipeline_of(cell).episodes()
-        case "train world":
-            lab.pipeline_of(cell).latents()
         case "draw pairs":
             lab.pairs_of(cell)
+        case "train world":
+            lab.pipeline_of(cell).latents()
         case "train":
             lab.controller(cell)
         case "run":
@@ -182,11 +274,11 @@ def _do(lab: Lab, work: Work) -> list[EpisodeRow] | None:
     return None
 
 
-def _do_alone(job: tuple[Lab, Work, int]) -> Result:
+def _done_alone(job: tuple[Lab, Work, int]) -> Result:
     """Work in a process of its own, whose simulators stay for the next cell."""
     lab, work, threads = job
     use_threads(threads)
-    return work, _do(replace(lab, pools=_own_pools()), work)
+    return _done(replace(lab, pools=_own_pools()), work)
 
 
 @cache

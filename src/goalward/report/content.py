@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from goalward.experiments.experiment import Experiment
 from goalward.experiments.names import method_name
 from goalward.experiments.paper_figures import trajectory_figure
 from goalward.experiments.study import Fact
-from goalward.experiments.tables import Entry, Source, Table
+from goalward.experiments.tables import Entry, Picture, Source, Table
 from goalward.experiments.verdict import Verdict
 from goalward.provenance import short_revision
 
@@ -34,13 +35,21 @@ class Grid:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A picture that is an outcome itself."""
+
+    path: Path
+    name: str  # the task, and what tells it from others of it
+
+
+@dataclass(frozen=True, kw_only=True)
 class Section:
     """One experiment."""
 
     table: Table
     grids: tuple[Grid, ...]
     figure: Path | None  # drawn from the table
-    pictures: tuple[Path, ...]  # that are the outcome itself
+    pictures: tuple[Shown, ...]
     commands: tuple[str, ...]  # that measure it anew
 
     @property
@@ -135,20 +144,31 @@ def _table(path: Path) -> Table:
 
 def _section(table: Table, folder: Path) -> Section:
     figure = folder / f"{table.id}.svg"
-    pictures = [folder / picture.path for picture in table.pictures]
+    pictures = [
+        Shown(path=folder / picture.path, name=_picture_name(table, picture))
+        for picture in table.pictures
+    ]
     return Section(
         table=table,
         grids=tuple(
             (_grid if table.entries else _fact_grid)(table, task) for task in _tasks(table)
         ),
         figure=figure if figure.exists() else None,
-        pictures=tuple(path for path in pictures if path.exists()),
+        pictures=tuple(picture for picture in pictures if picture.path.exists()),
         commands=tuple(
             f"goalward reproduce {table.id} --preset {table.preset} --pairs {pairs}"
             f" --tasks {' '.join(tasks)}"
             for pairs, tasks in table.tasks_by_pairs.items()
         ),
     )
+
+
+def _picture_name(table: Table, picture: Picture) -> str:
+    """`two-room` for plans-two-room.png, `two-room, pair 3` for two-room/pair-3-648713.png."""
+    stem = re.sub("-[0-9a-f]{6}$", "", Path(picture.path).stem)  # without the id of its pairs
+    if stem == f"{table.id}-{picture.task}":
+        return picture.task
+    return f"{picture.task}, {stem.replace('-', ' ')}"
 
 
 def _tasks(table: Table) -> list[str]:

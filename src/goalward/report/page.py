@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from goalward.report.content import MARKS, Report
-from goalward.report.words import GLOSSARY, INTRODUCTION
+from goalward.report.words import GLOSSARY, INTRODUCTION, TITLE
 
 TEMPLATE = "page.html.j2"
 MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".gif": "image/gif"}
@@ -21,7 +21,7 @@ def html_page(report: Report) -> str:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["as_image"] = _as_image
     return environment.from_string(text).render(
-        report=report, marks=MARKS, introduction=INTRODUCTION, glossary=GLOSSARY
+        title=TITLE, report=report, marks=MARKS, introduction=INTRODUCTION, glossary=GLOSSARY
     )
 
 

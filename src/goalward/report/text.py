@@ -5,16 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import os
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from goalward.experiments.tables import Entry
 from goalward.report.content import MARKS, Report, Section
+from goalward.report.words import GLOSSARY, INTRODUCTION
 
+WIDTH = 100
 COLUMNS = (
     *("experiment", "preset", "task", "method", "point", "quantity", "value", "low", "high"),
     *("pairs", "seeds", "seed_std", "paper"),
 )
+
+
+def legend() -> str:
+    """What the page's words and figures mean."""
+    paragraphs = [f"{textwrap.fill(paragraph, WIDTH)}\n" for paragraph in INTRODUCTION]
+    terms = [f"- *{name}*: {meaning}." for name, meaning in GLOSSARY.items()]
+    return "\n".join([*paragraphs, *terms, ""])
 
 
 def markdown_page(report: Report, folder: Path) -> str:
@@ -27,13 +37,12 @@ def markdown_page(report: Report, folder: Path) -> str:
 
 def _claims(report: Report) -> Iterator[str]:
     """What was judged, a line a claim."""
-    if not report.claims:
-        return
-    yield _line(("claim", *report.tasks))
-    yield f"|{' --- |' * (1 + len(report.tasks))}"
-    for claim in report.claims:
-        yield _line((claim, *(report.shown(claim, task) for task in report.tasks)))
-    yield ""
+    if report.claims:
+        yield _line(("claim", *report.tasks))
+        yield f"|{' --- |' * (1 + len(report.tasks))}"
+        for claim in report.claims:
+            yield _line((claim, *(report.shown(claim, task) for task in report.tasks)))
+        yield ""
     if report.missing:
         yield f"Not run yet: {', '.join(report.missing)}.\n"
 
@@ -42,9 +51,11 @@ def _markdown(section: Section, folder: Path) -> Iterator[str]:
     table = section.table
     commands = "\n    ".join(section.commands)
     yield f"## {table.title}\n\n{table.paper}.\n\n    {commands}\n"
-    for picture in (*filter(None, [section.figure]), *section.pictures):
+    drawn = [] if section.figure is None else [(table.title, section.figure)]
+    drawn += [(f"{table.title}: {picture.name}", picture.path) for picture in section.pictures]
+    for name, path in drawn:
         # Not Path.relative_to, which cannot go up.
-        yield f"![{table.title}]({Path(os.path.relpath(picture, folder)).as_posix()})\n"
+        yield f"![{name}]({Path(os.path.relpath(path, folder)).as_posix()})\n"
     for grid in section.grids:
         yield f"### {grid.task}\n"
         yield _line(grid.header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+TITLE = "goalward: the paper's tables, measured"
 INTRODUCTION = (
     "Success in percent, ± the standard deviation over three seeds (without it: one seed), with "
     "the 95% interval over pairs; in brackets the paper's figure, and whether our interval lies "
