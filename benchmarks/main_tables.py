@@ -18,21 +18,15 @@ from benchmarks.setting import RESULTS
 from goalward.config import from_json, read_json, to_json, write_json
 from goalward.console import show_line
 from goalward.defaults import PresetName
+from goalward.evaluate.origin import Origin
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.cell import Cell
 from goalward.experiments.experiment import Experiment
 from goalward.experiments.figures import save_table_figure
-from goalward.experiments.tables import (
-    Source,
-    Table,
-    entries_of,
-    merged,
-    rows_by_place,
-    stored_table,
-    verdicts_on,
-)
+from goalward.experiments.stored import merged, stored_table
+from goalward.experiments.tables import Source, Table, entries_of, rows_by_place, verdicts_on
 
 EXPERIMENTS = ("main", "trajectories")  # whose cells are the comparison's
 
@@ -48,11 +42,16 @@ class Arguments:
 
 
 def with_compared(table: Table, experiment: Experiment, tasks: Sequence[str], rows: Path) -> Table:
-    """The table, and what was compared of the tasks that it lacks."""
+    """The table, and what was compared of the tasks that `goalward reproduce` has not measured."""
     for task in tasks:
-        if task not in table.tasks:
-            table = merged(_compared(table, experiment, task, rows / task / "paper"), table)
+        if task not in table.tasks or _was_compared(table.sources[task]):
+            table = merged(table, _compared(table, experiment, task, rows / task / "paper"))
     return table
+
+
+def _was_compared(source: Source) -> bool:
+    """Whether a task is of such rows: they know one library's version alone."""
+    return any(set(origin.versions) == {"torch"} for origin in source.origins)
 
 
 def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> Table:
@@ -69,8 +68,7 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
     places = rows_by_place(experiment, task, pairs, rows_of)
     latency = about["latency"] if experiment.timed else {}
     times = {name: from_json(Latency, value) for name, value in latency.items()}
-    source = Source(
-        pairs=pairs,
+    origin = Origin(
         machine=about["machine"],
         git_revision=about["git_revision"],
         versions={"torch": about["torch"]},
@@ -82,7 +80,7 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
         verdicts=tuple(verdicts_on(experiment, task, places, times)),
         facts=(),
         pictures=(),
-        sources={task: source},
+        sources={task: Source(pairs=pairs, origins=(origin,))},
     )
 
 

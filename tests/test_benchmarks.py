@@ -15,7 +15,7 @@ import torch
 from goalward.config import read_json
 from goalward.evaluate.rows import RowFile
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.tables import stored_table
+from goalward.experiments.stored import stored_table
 from goalward.planning.mpc import MPCConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -215,7 +215,8 @@ def test_compared_rows_fill_the_tasks_that_a_table_lacks(monkeypatch: pytest.Mon
     assert found.tasks == ("two-room", "reacher", "cube")
     assert found.entries[: len(entries)] == entries  # in the tasks' order
     about = read_json(rows / "cube" / "paper" / "about.json")
-    assert found.sources["cube"].git_revision == about["git_revision"]
+    (origin,) = found.sources["cube"].origins
+    assert origin.git_revision == about["git_revision"]
     ours = {(e.method, e.point): e.summary for e in found.entries if e.task == "cube"}
     assert len(ours) == len(entries)
     search = RowFile(rows / "cube" / "paper" / "cem-seed42.jsonl").read()
@@ -225,3 +226,6 @@ def test_compared_rows_fill_the_tasks_that_a_table_lacks(monkeypatch: pytest.Mon
     judged = {verdict.task: verdict.verdict for verdict in found.verdicts}
     assert judged == {"cube": "holds", "reacher": "holds"}
     assert found.sources["cube"].pairs == about["config"]["count"] == 200
+    stale = replace(found, entries=found.entries[: len(entries)])
+    again = bench.with_compared(stale, main, ["two-room", "cube", "reacher"], rows)
+    assert again.entries == found.entries  # what was compared before is taken anew

@@ -24,6 +24,7 @@ from goalward.evaluate.frozen_pairs import (
     load_pairs,
     save_pairs,
 )
+from goalward.evaluate.origin import Origin
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.simulators import SimulatorPool, simulator_pool
 from goalward.evaluate.summary import pair_subsets, summarise_method
@@ -156,6 +157,18 @@ def test_rows_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
     file.append([row(pair=2, jerk=None)])
     assert file.read() == [row(pair=0), row(pair=1), row(pair=2, jerk=None)]
     assert file.path.read_text().count("\n") == 3
+
+
+def test_rows_keep_what_they_were_measured_with(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows" / "x.jsonl")
+    assert file.origins() == ()
+    first, second = (
+        Origin(machine="m", git_revision=revision, versions={"torch": "2"}) for revision in "ab"
+    )
+    for origin in (first, second, first):
+        file.note(origin)
+        file.append([row(pair=0)])
+    assert file.origins() == (first, second) and file.read() == [row(pair=0)]
 
 
 def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path) -> None:
@@ -340,10 +353,13 @@ def test_speed_ups_are_told_beside_cem(pairs: FrozenPairs) -> None:
         )
 
     times = {"gc-idm": latency(2.0, 2.0), "cem": latency(200.0, 5_000.0)}
-    found = Evaluation(pairs=pairs, rows={}, latency=times).speed_ups()
+    found = Evaluation(pairs=pairs, rows={}, origins={}, latency=times).speed_ups()
     assert found["gc-idm"] == SpeedUp(decision=100.0, plan=2_500.0)
     assert found["cem"] == SpeedUp(decision=1.0, plan=1.0)
-    assert Evaluation(pairs=pairs, rows={}, latency={"zero": times["cem"]}).speed_ups() == {}
+    assert (
+        Evaluation(pairs=pairs, rows={}, origins={}, latency={"zero": times["cem"]}).speed_ups()
+        == {}
+    )
 
 
 def test_an_episode_pays_for_every_plan_that_was_begun() -> None:

@@ -21,6 +21,7 @@ from goalward.controllers.pairwise import PairwiseConfig
 from goalward.controllers.time_to_go import TimeToGoConfig
 from goalward.controllers.train_config import ControllerConfig, IDMSchedule
 from goalward.data.episodes import open_episodes
+from goalward.devices import machine
 from goalward.evaluate.rows import EpisodeRow
 from goalward.experiments import ablations, catalog, pictures
 from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments
@@ -164,6 +165,7 @@ def test_a_row_more_in_the_catalog_is_all_that_an_experiment_takes(
     assert places == [("zero", "3"), ("zero", "5"), ("gc-idm", "3"), ("gc-idm", "5")]
     assert all(entry["latency"]["mean"] > 0 for entry in table["entries"])
     assert [verdict["verdict"] for verdict in table["verdicts"]] == ["open"]  # one pair is few
+    assert [o["machine"] for o in table["sources"]["two-room"]["origins"]] == [machine()]
     assert (tmp_path / "tables" / "smoke" / "added.svg").stat().st_size > 5_000
     assert cli.main(run) == 0
     shown = capsys.readouterr().out
@@ -246,8 +248,8 @@ def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
         Cell(task="push-t", method="zero", demonstrator=name) for name in ("noisy-pusher", None)
     )
     told: list[str] = []
-    rows = run_cells(lab, [named, plain], on_state=lambda _, work: told.append(work.doing)).rows
-    assert told.count("run") == 1 and rows[named] == rows[plain] != []
+    rows = run_cells(lab, [named, plain], on_state=lambda _, work: told.append(work.doing)).cells
+    assert told.count("run") == 1 and rows[named].rows == rows[plain].rows != []
     # The long preset's usual ones are the smooth ones that its bundled weights were trained on.
     long = replace(lab, preset="cpu-long")
     assert [long.plain(cell) for cell in (smooth, noisy, usual)] == [usual, noisy, usual]
@@ -262,7 +264,7 @@ def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:
     def tell(state: State, work: Work) -> None:
         told.append((work.doing, state.done, state.running, state.waiting, state.finished))
 
-    both = run_cells(lab, cells, jobs=2, on_state=tell).rows
+    both = run_cells(lab, cells, jobs=2, on_state=tell).cells
     # Both cells share the episodes, the pairs, the world model and the controller.
     assert told == [
         ("collect", 0, 1, 5, False),
@@ -275,9 +277,9 @@ def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:
     ]
     for path in smoke_runs.glob("smoke/two-room/pairs-*/rows/*"):
         path.unlink()
-    one = run_cells(lab, cells).rows
-    assert {cell: timeless(rows) for cell, rows in one.items()} == {
-        cell: timeless(rows) for cell, rows in both.items()
+    one = run_cells(lab, cells).cells
+    assert {cell: timeless(found.rows) for cell, found in one.items()} == {
+        cell: timeless(found.rows) for cell, found in both.items()
     }
     with pytest.raises(ValueError, match="jobs must be at least 1"):
         run_cells(lab, cells, jobs=0)
@@ -292,7 +294,7 @@ def test_studies_that_run_no_cell_prepare_theirs_side_by_side(smoke_runs: Path) 
         told.append(work.doing)
 
     found = run_cells(lab, [], prepared=study.uses("two-room"), jobs=2, on_state=tell)
-    assert not found.rows and not found.failures
+    assert not found.cells and not found.failures
     assert told == ["collect", "draw pairs", "train world", "train"]
 
 

@@ -17,19 +17,15 @@ from goalward.config import read_config
 from goalward.drawing import add_common_legend, new_figure, save_figure
 from goalward.evaluate.differences import Difference
 from goalward.evaluate.filmstrip import Strip, save_gif
+from goalward.evaluate.origin import Origin
 from goalward.evaluate.summary import summarise_method
 from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
+from goalward.experiments.experiment import Experiment
 from goalward.experiments.figures import save_table_figure
+from goalward.experiments.stored import is_current, require_room, save_table, stored_table
 from goalward.experiments.study import Fact
-from goalward.experiments.tables import (
-    Entry,
-    Picture,
-    Source,
-    Table,
-    require_no_fewer_pairs,
-    save_table,
-)
+from goalward.experiments.tables import Entry, Picture, Source, Table
 from goalward.experiments.verdict import Verdict
 from goalward.report.content import read_report
 from goalward.report.page import html_page
@@ -112,8 +108,11 @@ def table(name: str, **changes: object) -> Table:
 
 
 def source(revision: str | None, pairs: int = 4) -> Source:
-    return Source(
-        pairs=pairs,
+    return Source(pairs=pairs, origins=(origin(revision),))
+
+
+def origin(revision: str | None) -> Origin:
+    return Origin(
         machine="x86_64, 2 CPUs, no GPU",
         git_revision=revision,
         versions={"python": "3", "torch": "2"},
@@ -268,11 +267,28 @@ def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
     assert {entry.task for entry in again.entries} == {"two-room"}  # measured anew: replaced
     assert {picture.task for picture in again.pictures} == {"two-room"}
     (experiment,) = find_experiments(["main"])
-    require_no_fewer_pairs(tmp_path, [experiment], 4, [])
-    require_no_fewer_pairs(tmp_path, [experiment], 3, ["cube"])  # whose row stands beside the rest
-    for tasks in ([], ["cube", "two-room"]):
-        with pytest.raises(ValueError, match="two-room measured on 4 pairs, more than 3; give --p"):
-            require_no_fewer_pairs(tmp_path, [experiment], 3, tasks)
+    require_room(tmp_path, [experiment], 4, [])
+    for tasks in ([], ["push-t", "two-room"]):
+        with pytest.raises(ValueError, match="push-t measured on 4 pairs, more than 3; give --pai"):
+            require_room(tmp_path, [experiment], 3, tasks)
+
+
+def test_tasks_that_were_asked_something_else_do_not_stand_beside_new_ones(tmp_path: Path) -> None:
+    (budget,) = find_experiments(["budget"])
+    assert isinstance(budget, Experiment)
+    folder = Path(__file__).parents[1] / "results" / "experiments" / "cpu"
+    stored = stored_table(folder, "budget")
+    assert stored is not None and is_current(stored, "push-t", budget)
+    require_room(folder, [budget], 1, ["cube"])  # with fewer pairs than the others
+    for other in (
+        replace(stored, verdicts=stored.verdicts[:-1]),  # a claim was added
+        replace(stored, verdicts=tuple(replace(v, claim="other") for v in stored.verdicts)),
+        replace(stored, entries=tuple(replace(e, point="6") for e in stored.entries)),
+    ):
+        save_table(tmp_path, other)
+        with pytest.raises(ValueError, match=r"push-t measured when other .*--tasks two-room pu"):
+            require_room(tmp_path, [budget], 10_000, ["two-room"])
+        require_room(tmp_path, [budget], 10_000, [])  # all are measured anew
 
 
 def test_a_table_tells_which_task_has_how_many_pairs(tmp_path: Path) -> None:
@@ -335,15 +351,20 @@ def test_many_points_go_down_the_page_not_across(tmp_path: Path) -> None:
 
 def test_every_table_names_the_machine_and_the_code_it_was_measured_with(tmp_path: Path) -> None:
     save_table(tmp_path, table("budget"))
-    other = {"two-room": source("a" * 40), "push-t": source("b" * 40 + "+dirty")}
+    both = tuple(origin(letter * 40) for letter in "ac")
+    other = {"two-room": Source(pairs=4, origins=both), "push-t": source("b" * 40 + "+dirty")}
     save_table(tmp_path, table("main", sources=other))
+    unknown = {task: Source(pairs=4, origins=()) for task in other}
+    save_table(tmp_path, table("solvers", sources=unknown))
     report = read_report(tmp_path)
     machine = "x86_64, 2 CPUs, no GPU"
     expected = {
         "main": [
-            f"two-room: {machine}, revision aaaaaaa, torch 2, Python 3",
+            f"two-room: {machine}, revision aaaaaaa, torch 2, Python 3 and {machine}, revision "
+            "ccccccc, torch 2, Python 3",
             f"push-t: {machine}, revision bbbbbbb+dirty, torch 2, Python 3",
         ],
+        "solvers": ["two-room, push-t: not noted by what"],
         "budget": [f"two-room, push-t: {machine}, revision unknown, torch 2, Python 3"],
     }
     assert {section.table.id: section.sources for section in report.sections} == expected

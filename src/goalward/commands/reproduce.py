@@ -60,28 +60,23 @@ class Reproduce:
         from goalward.checks import whole_number
         from goalward.config import to_json
         from goalward.devices import choose_device, use_threads
+        from goalward.evaluate.origin import this_origin
         from goalward.evaluate.simulators import SimulatorPools
         from goalward.experiments.experiment import Experiment
         from goalward.experiments.figures import save_table_figure
         from goalward.experiments.lab import Lab
-        from goalward.experiments.tables import (
-            all_cells,
-            ready_tasks,
-            require_no_fewer_pairs,
-            save_table,
-            tabulate,
-            used_cells,
-        )
+        from goalward.experiments.stored import require_room, save_table
+        from goalward.experiments.tables import all_cells, ready_tasks, tabulate, used_cells
         from goalward.experiments.work import run_cells
-        from goalward.provenance import git_revision
         from goalward.workers import usable_cpus
 
         if self.list:
             return self._list()
         chosen = self._chosen()
         pairs = defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs
-        tables, folder, revision = [], self.out / self.preset, git_revision()
-        require_no_fewer_pairs(folder, chosen, whole_number(pairs, "pairs"), self.tasks)
+        tables, folder = [], self.out / self.preset
+        this_origin()  # tables may be written into the checkout, and change its state
+        require_room(folder, chosen, whole_number(pairs, "pairs"), self.tasks)
         folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told at once
         use_threads(self.threads)
         workers = usable_cpus() if self.workers is None else self.workers
@@ -104,7 +99,7 @@ class Reproduce:
             )
             for one in chosen:
                 tasks = ready_tasks(lab, one, found, self.tasks)
-                table = tabulate(lab, one, folder, rows=found.rows, revision=revision, tasks=tasks)
+                table = tabulate(lab, one, folder, cells=found.cells, tasks=tasks)
                 if table.is_empty:
                     continue  # it is about other tasks, or something failed
                 tables.append(save_table(folder, table))

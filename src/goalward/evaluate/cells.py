@@ -16,6 +16,7 @@ from goalward.controllers.base import Controller
 from goalward.controllers.environments import MOST_STEPS
 from goalward.evaluate.control import Episode, run_wave, waves
 from goalward.evaluate.frozen_pairs import FrozenPairs
+from goalward.evaluate.origin import this_origin
 from goalward.evaluate.pairs import Attempt
 from goalward.evaluate.rows import EpisodeRow, RowFile
 from goalward.evaluate.simulators import SimulatorPool
@@ -124,6 +125,7 @@ def run_cell(
         missing = [attempt.pair for attempt in wave if attempt.pair not in rows]
         found = _run(setting, method, seed, controller, pool, wave)
         new = [row for row in found if row.pair in missing]
+        file.note(this_origin())
         file.append(new)
         rows.update({row.pair: row for row in new})
         if on_episodes is not None:

@@ -29,6 +29,7 @@ from goalward.evaluate.frozen_pairs import (
     save_pairs,
 )
 from goalward.evaluate.methods import REFERENCE
+from goalward.evaluate.origin import Origin, this_origin
 from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.simulators import SimulatorPools
 from goalward.evaluate.summary import MethodSummary, pair_subsets, summarise
@@ -54,6 +55,7 @@ class Evaluation:
 
     pairs: FrozenPairs
     rows: Mapping[str, Sequence[EpisodeRow]]  # of all seeds, by method
+    origins: Mapping[str, Sequence[Origin]]  # of the rows
     latency: Mapping[str, Latency]  # of one environment alone, by method
 
     def summaries(self) -> list[MethodSummary]:
@@ -136,21 +138,27 @@ def evaluate(
     setting = Setting(pairs=pairs, budget=budget, environments=number, observer=observer)
     config = pairs.card.config
     rows: dict[str, list[EpisodeRow]] = {}
-    done = 0
+    origins: dict[str, list[Origin]] = {}
+    done = new = 0
     with SimulatorPools(workers) if pools is None else nullcontext(pools) as opened:
         pool = opened.pool(config.task, config.protocol, pairs.card.scene, number)
         for run in runs:
+            known = False  # whether those that are there already were counted, which come first
 
             def tell(episodes: int, name: str = run.method.name) -> None:
-                nonlocal done
+                nonlocal done, new, known
                 done += episodes
+                new += episodes if known else 0
+                known = True
                 if on_progress is not None:
-                    on_progress(done, done, name)
+                    on_progress(done, new, name)
 
             found = run_cell(setting, run.method, run.seed, pool, folder, on_episodes=tell)
             rows.setdefault(run.method.name, []).extend(found)
+            noted = setting.row_file(folder, run.method, run.seed).origins()
+            origins.setdefault(run.method.name, []).extend(noted)
     latency = compare_latencies(folder, setting, runs) if timed else {}
-    return Evaluation(pairs=pairs, rows=rows, latency=latency)
+    return Evaluation(pairs=pairs, rows=rows, origins=origins, latency=latency)
 
 
 def compare_latencies(folder: Path, setting: Setting, runs: Sequence[Run]) -> dict[str, Latency]:
@@ -186,4 +194,5 @@ def _circumstances(runs: Sequence[Run]) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "devices": devices,
         "torch": torch.__version__,
+        "git_revision": this_origin().git_revision,
     }

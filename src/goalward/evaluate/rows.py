@@ -2,6 +2,7 @@
 
 A cell is one method with one seed on one set of pairs. Its rows lie in one file, which grows by
 groups of rows; what a kill -9 cuts off is run again, and the same pair is never counted twice.
+Beside it stands what the rows were measured with.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from goalward.config import parse_config, require_at_least, require_types
+from goalward.config import (
+    from_json,
+    parse_config,
+    read_json,
+    require_at_least,
+    require_types,
+    to_json,
+    write_json,
+)
+from goalward.evaluate.origin import Origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +88,22 @@ class RowFile:
             stream.write(text.encode())
             stream.flush()
             os.fsync(stream.fileno())
+
+    @property
+    def _origins_path(self) -> Path:
+        return self.path.with_suffix(".origins.json")
+
+    def origins(self) -> tuple[Origin, ...]:
+        """What the rows were measured with; nothing if that was not noted."""
+        path = self._origins_path
+        return tuple(from_json(Origin, o) for o in read_json(path)) if path.exists() else ()
+
+    def note(self, origin: Origin) -> None:
+        """Note what rows that are to come are measured with."""
+        known = self.origins()
+        if origin not in known:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._origins_path, [to_json(one) for one in (*known, origin)])
 
     def _parse(self, line: bytes, number: int) -> EpisodeRow:
         try:

@@ -18,6 +18,7 @@ from goalward.evaluate.cells import Observer, Setting
 from goalward.evaluate.evaluation import Run, compare_latencies, evaluate, prepare_pairs
 from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig
 from goalward.evaluate.methods import Models, make_method
+from goalward.evaluate.origin import Origin
 from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.simulators import SimulatorPool, SimulatorPools, simulator_pool
 from goalward.evaluate.timing import Latency
@@ -37,6 +38,14 @@ class Bench:
     folder: Path
     setting: Setting
     run: Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a cell gave."""
+
+    rows: Sequence[EpisodeRow]
+    origins: Sequence[Origin]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +98,7 @@ class Lab:
         """The stages of a cell."""
         return self.pipeline(cell.task, cell.world, cell.demonstrator)
 
-    def run(self, cell: Cell) -> list[EpisodeRow]:
+    def run(self, cell: Cell) -> Measured:
         """Every row of a cell; what is missing is trained and run."""
         bench = self.bench(cell)
         with self.bar("evaluate", self.pairs, "episodes") as update:
@@ -104,7 +113,7 @@ class Lab:
                 timed=False,
                 on_progress=update,
             )
-        return list(found.rows[cell.method])
+        return Measured(rows=found.rows[cell.method], origins=found.origins[cell.method])
 
     def times(self, cells: Sequence[Cell]) -> dict[str, Latency]:
         """Times of the methods of cells that differ in nothing else but the seed."""

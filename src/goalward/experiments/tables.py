@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from goalward.config import read_config, to_json, write_json
-from goalward.devices import machine
+from goalward.evaluate.origin import Origin, this_origin
 from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.summary import MethodSummary, summarise_method
 from goalward.evaluate.timing import Latency
 from goalward.experiments.cell import Cell
-from goalward.experiments.experiment import TASKS, Experiment, Label, MethodName
-from goalward.experiments.lab import Lab
+from goalward.experiments.experiment import Experiment, Label, MethodName
+from goalward.experiments.lab import Lab, Measured
 from goalward.experiments.study import Fact, Study
 from goalward.experiments.verdict import Rows, Times, Verdict, judge_claim
-from goalward.experiments.work import CellRows, Outcome
-from goalward.provenance import library_versions
+from goalward.experiments.work import Outcome
 from goalward.tasks import get_task
 
 
@@ -43,12 +41,10 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where numbers come from."""
+    """Where a task's numbers come from."""
 
     pairs: int  # of start and goal
-    machine: str
-    git_revision: str | None
-    versions: dict[str, str]  # of libraries
+    origins: tuple[Origin, ...]  # none: it was not noted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +128,7 @@ def ready_tasks(
 
     def is_ready(task: str) -> bool:
         if isinstance(one, Experiment):
-            return all(cell in found.rows for _, _, cell in one.cells(task))
+            return all(cell in found.cells for _, _, cell in one.cells(task))
         cells = map(lab.plain, one.uses(task))
         return not any(f.work.is_for(cell) for cell in cells for f in found.failures)
 
@@ -144,8 +140,7 @@ def tabulate(
     one: Experiment | Study,
     folder: Path,
     *,
-    rows: CellRows,
-    revision: str | None,
+    cells: Mapping[Cell, Measured],
     tasks: Sequence[str],
 ) -> Table:
     """The table of an experiment whose cells were run; it is empty without tasks.
@@ -154,13 +149,10 @@ def tabulate(
         lab: Where it is run.
         one: The experiment, or a study.
         folder: Where pictures go.
-        rows: Of its cells.
-        revision: Of goalward, from before any table was written into its checkout.
+        cells: What they gave.
         tasks: Those that it is to have.
     """
-    source = Source(
-        pairs=lab.pairs, machine=machine(), git_revision=revision, versions=library_versions()
-    )
+    sources: dict[str, Source] = {}
     entries: list[Entry] = []
     verdicts: list[Verdict] = []
     facts: list[Fact] = []
@@ -171,10 +163,14 @@ def tabulate(
             facts += found.facts
             paths = (path.relative_to(folder).as_posix() for path in found.pictures)
             pictures += [Picture(task=task, path=path) for path in paths]
+            origins = [this_origin()]
         else:
-            places, times = _collect(lab, one, task, rows)
+            places, times = _collect(lab, one, task, cells)
+            origins = [o for _, _, cell in one.cells(task) for o in cells[cell].origins]
+            origins += [this_origin()] if times else []
             entries += entries_of(one, task, places, times)
             verdicts += verdicts_on(one, task, places, times)
+        sources[task] = Source(pairs=lab.pairs, origins=_each_once(origins))
     return Table(
         id=one.id,
         title=one.title,
@@ -186,8 +182,12 @@ def tabulate(
         verdicts=tuple(verdicts),
         facts=tuple(facts),
         pictures=tuple(pictures),
-        sources=dict.fromkeys(tasks, source),
+        sources=sources,
     )
+
+
+def _each_once(origins: Sequence[Origin]) -> tuple[Origin, ...]:
+    return tuple(o for k, o in enumerate(origins) if o not in origins[:k])
 
 
 def entries_of(experiment: Experiment, task: str, rows: Rows, times: Times) -> list[Entry]:
@@ -211,70 +211,11 @@ def verdicts_on(experiment: Experiment, task: str, rows: Rows, times: Times) -> 
     return [verdict for verdict in judged if verdict is not None]
 
 
-def stored_table(folder: Path, name: str) -> Table | None:
-    """What an earlier run wrote of an experiment.
-
-    Raises:
-        ValueError: the file is damaged, or of another version.
-    """
-    path = folder / f"{name}.json"
-    if not path.exists():
-        return None
-    try:
-        return read_config(Table, path)
-    except ValueError as error:
-        raise ValueError(
-            f"{error}; it is damaged or of another version: give another --out, or delete it"
-        ) from error
-
-
-def require_no_fewer_pairs(
-    folder: Path, experiments: Sequence[Experiment | Study], pairs: int, tasks: Sequence[str]
-) -> None:
-    """Refuse what would put a weaker measurement in a better one's place, before hours are spent.
-
-    Raises:
-        ValueError: a table there has one of the tasks with more pairs.
-    """
-    for one in experiments:
-        old = stored_table(folder, one.id)
-        for task, source in ({} if old is None else old.sources).items():
-            known = source.pairs
-            if (not tasks or task in tasks) and known > pairs:
-                raise ValueError(
-                    f"{folder / one.id}.json has {task} measured on {known} pairs, more than "
-                    f"{pairs}; give --pairs {known}, or another --out"
-                )
-
-
-def save_table(folder: Path, table: Table) -> Table:
-    """Write a table as JSON, with the tasks of the one before that it lacks; returns all of it."""
-    old = stored_table(folder, table.id)
-    whole = table if old is None else merged(old, table)
-    write_json(folder / f"{table.id}.json", to_json(whole))
-    return whole
-
-
-def merged(old: Table, new: Table) -> Table:
-    """The new table, and of the old one the tasks that the new one lacks."""
-    kept = [task for task in old.tasks if task not in new.tasks]
-    parts = [(new if task in new.tasks else old, task) for task in TASKS]
-    return replace(
-        new,
-        tasks=tuple(task for task in TASKS if task in (*kept, *new.tasks)),
-        entries=tuple(e for part, task in parts for e in part.entries if e.task == task),
-        verdicts=tuple(v for part, task in parts for v in part.verdicts if v.task == task),
-        facts=tuple(f for part, task in parts for f in part.facts if f.task == task),
-        pictures=tuple(p for part, task in parts for p in part.pictures if p.task == task),
-        sources={**new.sources, **{task: old.sources[task] for task in kept}},
-    )
-
-
 def _collect(
-    lab: Lab, experiment: Experiment, task: str, known: CellRows
+    lab: Lab, experiment: Experiment, task: str, known: Mapping[Cell, Measured]
 ) -> tuple[Rows, dict[MethodName, Latency]]:
     """Rows of all seeds by place in the table, and times by method."""
-    rows = rows_by_place(experiment, task, lab.pairs, known.__getitem__)
+    rows = rows_by_place(experiment, task, lab.pairs, lambda cell: known[cell].rows)
     if not experiment.timed:
         return rows, {}
     timed: dict[MethodName, Cell] = {}

@@ -14,16 +14,14 @@ from typing import Literal
 from goalward.checks import whole_number
 from goalward.defaults import BUDGET, GOAL_OFFSET
 from goalward.devices import use_threads
-from goalward.evaluate.rows import EpisodeRow
 from goalward.evaluate.simulators import SimulatorPools
 from goalward.experiments.cell import Cell
-from goalward.experiments.lab import Lab, kind_of
+from goalward.experiments.lab import Lab, Measured, kind_of
 from goalward.pipeline import silent_bar
 from goalward.workers import Pool, usable_cpus, worker_pool
 
 Doing = Literal["collect", "draw pairs", "train world", "train", "run"]
 FOUND = 1.0  # seconds; what takes less was done before, and tells nothing of what is to come
-CellRows = Mapping[Cell, Sequence[EpisodeRow]]
 OnState = Callable[["State", "Work"], None]
 Kind = tuple[Doing, str]  # what takes about the same time
 NEEDS: dict[Doing, Callable[[Cell], Hashable]] = {  # cells that need the same have the same
@@ -83,9 +81,9 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Rows of the cells that could be run, and what stood in the way of the others."""
+    """What the cells gave that could be run, and what stood in the way of the others."""
 
-    rows: CellRows
+    cells: Mapping[Cell, Measured]
     failures: tuple[Failure, ...]
 
 
@@ -189,7 +187,7 @@ def run_cells(
     whole_number(jobs, "jobs")
     levels = levels_of_work([lab.plain(c) for c in cells], [lab.plain(c) for c in prepared])
     state = State(jobs=jobs, left=Counter(work.kind for level in levels for work in level))
-    rows: dict[Cell, list[EpisodeRow]] = {}
+    measured: dict[Cell, Measured] = {}
     failures: list[Failure] = []
 
     def tell(work: Work, running: int = 1, *, finished: bool = False) -> None:
@@ -216,17 +214,17 @@ def run_cells(
                 if isinstance(found, str):
                     failures.append(Failure(work=work, why=found))
                 elif found is not None:
-                    rows[work.cell] = found
+                    measured[work.cell] = found
                 if crew is not None:
                     tell(work, min(jobs, len(level) - number), finished=True)
     known = {cell: lab.plain(cell) for cell in cells}
     return Outcome(
-        rows={cell: rows[plain] for cell, plain in known.items() if plain in rows},
+        cells={cell: measured[plain] for cell, plain in known.items() if plain in measured},
         failures=tuple(failures),
     )
 
 
-Found = list[EpisodeRow] | str | None  # rows of a run, why it failed, or nothing to tell
+Found = Measured | str | None  # what a run gave, why it failed, or nothing to tell
 Result = tuple[Work, Found, float]  # with the seconds that it took
 
 
@@ -257,8 +255,8 @@ def _done(lab: Lab, work: Work) -> Result:
     return work, found, time.monotonic() - started
 
 
-def _do(lab: Lab, work: Work) -> list[EpisodeRow] | None:
-    """The rows, if the work is to run a cell."""
+def _do(lab: Lab, work: Work) -> Measured | None:
+    """What the cell gave, if the work is to run one."""
     cell = work.cell
     match work.doing:
         case "collect":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goalward.config import read_config
+from goalward.evaluate.origin import Origin
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.comparisons import PAIRS
 from goalward.experiments.experiment import Experiment
@@ -257,10 +258,14 @@ def _rest(entries: Sequence[Entry], method: str) -> tuple[str, ...]:
 
 
 def _shown_source(source: Source) -> str:
-    known = {name: source.versions.get(key) for name, key in LIBRARIES.items()}
+    return " and ".join(dict.fromkeys(map(_shown_origin, source.origins))) or "not noted by what"
+
+
+def _shown_origin(origin: Origin) -> str:
+    known = {name: origin.versions.get(key) for name, key in LIBRARIES.items()}
     versions = (f"{name} {version}" for name, version in known.items() if version)
-    revision = "unknown" if source.git_revision is None else short_revision(source.git_revision)
-    return ", ".join([source.machine, f"revision {revision}", *versions])
+    revision = "unknown" if origin.git_revision is None else short_revision(origin.git_revision)
+    return ", ".join([origin.machine, f"revision {revision}", *versions])
 
 
 def _percent(share: float | None) -> str:
