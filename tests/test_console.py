@@ -35,6 +35,13 @@ def test_a_log_gets_a_plain_line_now_and_then(
     assert capsys.readouterr().err == "walk: 4/6, 5 steps/s, 40 s left\n"
 
 
+@pytest.mark.parametrize(
+    ("rate", "shown"), [(1612.3, "1,612"), (12.4, "12"), (5.0, "5"), (0.2312, "0.23")]
+)
+def test_a_slow_pace_is_no_pace_of_zero(rate: float, shown: str) -> None:
+    assert console.pace(rate, "episodes") == f"{shown} episodes/s"
+
+
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     with console.progress("walk", 6, unit="steps", quiet=True) as update:
         update(3, 100)

@@ -63,7 +63,7 @@ def _bar(description: str, total: int, unit: str) -> Iterator[Update]:
 
         def update(done: int, units: int, note: str = "") -> None:
             seconds = bar.tasks[0].elapsed or 0.0
-            rate = f"{units / seconds:,.0f} {unit}/s" if units and seconds else "starting"
+            rate = pace(units / seconds, unit) if units and seconds else "starting"
             bar.update(task, completed=done, rate=", ".join(filter(None, (rate, note))))
 
         yield update
@@ -81,11 +81,16 @@ def _plain_lines(description: str, total: int, unit: str) -> Update:
             return
         last, seconds = now, now - started
         left = seconds / (done - at_first) * (total - done)
-        rate = f"{units / seconds:,.0f} {unit}/s"
+        rate = pace(units / seconds, unit)
         facts = filter(None, (f"{done}/{total}", rate, note, f"{left:.0f} s left"))
         sys.stderr.write(f"{description}: {', '.join(facts)}\n")
 
     return update
+
+
+def pace(rate: float, unit: str) -> str:
+    """Such as '1,600 frames/s' or '0.2 episodes/s'."""
+    return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"
 
 
 def duration(seconds: float) -> str:
