@@ -20,8 +20,8 @@ from goalward.drawing import (
     INK,
     ORANGE,
     VERMILION,
+    add_common_legend,
     add_heading,
-    add_legend,
     label_axes,
     new_figure,
     save_figure,
@@ -179,10 +179,9 @@ def _draw(path: Path, scene: _Scene) -> None:
     axes.plot(*start, marker="o", markersize=9, color=INK, linestyle="", label="start")
     axes.plot(*goal, marker="*", markersize=15, color=INK, linestyle="", label="goal")
     label_axes(axes, "first principal axis", "second")
-    add_legend(axes)
-    legend = axes.get_legend()
-    assert legend is not None
-    for shown in legend.legend_handles:
+    # Below, because inside its marks would be taken for another start and goal.
+    add_common_legend(figure, axes)
+    for shown in figure.legends[0].legend_handles:
         assert shown is not None
         shown.set_alpha(1)  # pale lines are many in the picture, and one here
     save_figure(figure, path)
