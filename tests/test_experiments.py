@@ -31,6 +31,7 @@ from goalward.experiments.lab import Lab
 from goalward.experiments.measures import latent_geometry, pairwise_cells
 from goalward.experiments.names import method_name, search_size
 from goalward.experiments.specs import FRONTIER, PATHS, WITH_TIME_TO_GO
+from goalward.experiments.stored import stored_table
 from goalward.experiments.tables import all_cells
 from goalward.experiments.work import (
     State,
@@ -223,6 +224,25 @@ def test_every_study_finds_its_numbers_and_pictures(
     assert cli.main(["report", str(tables / "smoke"), "--out", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report" / "report.html").read_text()
     assert "data:image/gif;base64," in page and "inverse R²" in page
+
+
+@pytest.mark.slow  # about five minutes on two cores
+def test_every_row_of_the_catalog_runs_and_every_figure_is_drawn(tmp_path: Path) -> None:
+    run = ["reproduce", "--all", "--preset", "smoke", "--json", "--device", "cpu"]
+    assert cli.main([*run, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]) == 0
+    require_whole(tmp_path / "smoke")
+
+
+def require_whole(folder: Path) -> None:
+    """See that every experiment has its table with all its tasks, and its figures."""
+    for one in find_experiments(()):
+        table = stored_table(folder, one.id)
+        assert table is not None and set(table.tasks) == set(one.tasks)
+        drawn = [picture.path for picture in table.pictures]
+        if isinstance(one, Experiment) and one.chart != "none":
+            drawn.append(f"{one.id}.svg")
+        assert drawn or table.facts or table.entries
+        assert all((folder / path).stat().st_size > 1_000 for path in drawn)
 
 
 def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ INTRODUCTION = (
     "a few points.",
 )
 GLOSSARY = {
-    "GC-IDM (budget)": "the paper's: told the steps that are left of the budget",
+    "GC-IDM (budget)": "as in the paper: told the steps that are left of the budget",
     "GC-IDM (time to go)": "ours: told its own estimate of the steps to the goal",
     "hybrid": "ours: a short search around GC-IDM's proposal",
     "jerk": "mean size of the second difference of the actions",
