@@ -187,40 +187,20 @@ def run_cells(
     whole_number(jobs, "jobs")
     levels = levels_of_work([lab.plain(c) for c in cells], [lab.plain(c) for c in prepared])
     state = State(jobs=jobs, left=Counter(work.kind for level in levels for work in level))
-    measured: dict[Cell, Measured] = {}
-    failures: list[Failure] = []
-
-    def tell(work: Work, running: int = 1, *, finished: bool = False) -> None:
-        state.running, state.finished = running, finished
-        if on_state is not None:
-            on_state(state, work)
-
+    ledger = _Ledger(state=state, on_state=on_state)
     with worker_pool(jobs) if jobs > 1 else nullcontext() as pool:
         for planned in levels:
-            possible = [w for w in planned if not any(f.work.is_for(w.cell) for f in failures)]
-            level = without_repeats(lab, possible)
-            for work in planned:
-                if work not in level:
-                    state.leave_out(work)
+            level = ledger.still_to_do(lab, planned)
             # What is alone on its level has this process, with every core and its bar.
-            crew = pool if len(level) > 1 else None
-            if crew is None:
-                results = _by_itself(lab, level, tell)
-            else:
-                tell(level[0], min(jobs, len(level)))
-                results = _by(crew, lab, level, jobs, threads)
-            for number, (work, found, seconds) in enumerate(results, start=1):
-                state.finish(work, seconds)
-                if isinstance(found, str):
-                    failures.append(Failure(work=work, why=found))
-                elif found is not None:
-                    measured[work.cell] = found
-                if crew is not None:
-                    tell(work, min(jobs, len(level) - number), finished=True)
+            if pool is None or len(level) == 1:
+                ledger.do(lab, level)
+            elif level:
+                ledger.follow(_by(pool, lab, level, jobs, threads), level)
     known = {cell: lab.plain(cell) for cell in cells}
+    done = ledger.measured
     return Outcome(
-        cells={cell: measured[plain] for cell, plain in known.items() if plain in measured},
-        failures=tuple(failures),
+        cells={cell: done[plain] for cell, plain in known.items() if plain in done},
+        failures=tuple(ledger.failures),
     )
 
 
@@ -228,11 +208,51 @@ Found = Measured | str | None  # what a run gave, why it failed, or nothing to t
 Result = tuple[Work, Found, float]  # with the seconds that it took
 
 
-def _by_itself(lab: Lab, level: Sequence[Work], tell: Callable[[Work], None]) -> Iterator[Result]:
-    """Work that this process does, one thing after the other."""
-    for work in level:
-        tell(work)
-        yield _done(lab, work)
+@dataclass(kw_only=True)
+class _Ledger:
+    """What came of the work so far, told to whoever wants to know."""
+
+    state: State
+    on_state: OnState | None
+    measured: dict[Cell, Measured] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    def still_to_do(self, lab: Lab, planned: Sequence[Work]) -> list[Work]:
+        """Of a level, what needs nothing that failed and is not other work by another name."""
+        failed = [failure.work for failure in self.failures]
+        possible = [work for work in planned if not any(f.is_for(work.cell) for f in failed)]
+        level = without_repeats(lab, possible)
+        for work in planned:
+            if work not in level:
+                self.state.leave_out(work)
+        return level
+
+    def do(self, lab: Lab, level: Sequence[Work]) -> None:
+        """Do the level in this process, one thing after the other."""
+        for work in level:
+            self._tell(work, running=1)
+            self._enter(_done(lab, work))
+
+    def follow(self, results: Iterable[Result], level: Sequence[Work]) -> None:
+        """Take in what other processes make of the level, in the order in which they finish."""
+        running = min(self.state.jobs, len(level))
+        self._tell(level[0], running=running)
+        for left, result in zip(reversed(range(len(level))), results, strict=True):
+            self._enter(result)
+            self._tell(result[0], running=min(running, left), finished=True)
+
+    def _enter(self, result: Result) -> None:
+        work, found, seconds = result
+        self.state.finish(work, seconds)
+        if isinstance(found, str):
+            self.failures.append(Failure(work=work, why=found))
+        elif found is not None:
+            self.measured[work.cell] = found
+
+    def _tell(self, work: Work, *, running: int, finished: bool = False) -> None:
+        self.state.running, self.state.finished = running, finished
+        if self.on_state is not None:
+            self.on_state(self.state, work)
 
 
 def _by(
