@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -21,7 +23,7 @@ from goalward.evaluate.origin import Origin
 from goalward.evaluate.summary import summarise_method
 from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import Experiment
+from goalward.experiments.experiment import Chart, Experiment
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.stored import is_current, require_room, save_table, stored_table
 from goalward.experiments.study import Fact
@@ -127,9 +129,9 @@ def drawing(path: str, task: str = "two-room") -> Picture:
 def page_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with tables, a chart of each kind, numbers, a picture and a moving picture."""
     tables = tmp_path_factory.mktemp("tables")
-    for name, chart in (("main", "bars"), ("budget", "line"), ("frontier", "frontier")):
-        save_table(tables, table(name))
-        save_table_figure(tables / f"{name}.svg", table(name), chart)  # type: ignore[arg-type]
+    charts: dict[str, Chart] = {"main": "bars", "budget": "line", "frontier": "frontier"}
+    for name, chart in charts.items():
+        save_table(tables, table(name), chart)
     save_figure(new_figure(6, 2), tables / "plans.png")
     frames = np.zeros((4, 32, 32, 3), dtype=np.uint8)
     save_gif(tables / "moving.gif", frames[0], [Strip(label="a", frames=frames, success=True)])
@@ -291,12 +293,31 @@ def test_tasks_that_were_asked_something_else_do_not_stand_beside_new_ones(tmp_p
         require_room(tmp_path, [budget], 10_000, [])  # all are measured anew
 
 
+def test_a_picture_is_drawn_before_another_process_may_change_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def draw(path: Path, whole: Table, chart: Chart) -> None:
+        other = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+        drawn.append((path.name, whole.tasks, chart))
+
+    monkeypatch.setattr("goalward.experiments.stored.save_table_figure", draw)
+    charts: dict[str, Chart] = {"push-t": "none", "two-room": "bars"}
+    for task, chart in charts.items():
+        part = table("main", tasks=(task,), sources={task: source(None)})
+        save_table(tmp_path, part, chart)
+    assert drawn == [("main.svg", ("two-room", "push-t"), "bars")]
+
+
 def test_a_table_tells_which_task_has_how_many_pairs(tmp_path: Path) -> None:
     few = {"two-room": source(None, 200), "push-t": source(None, 100)}
     assert table("main").shown_pairs == "4 pairs"
-    mixed = save_table(tmp_path, table("main", sources=few))
+    mixed = save_table(tmp_path, table("main", sources=few), "bars")
     assert mixed.shown_pairs == "200 pairs (two-room), 100 pairs (push-t)"
-    save_table_figure(tmp_path / "main.svg", mixed, "bars")
     assert mixed.shown_pairs in (tmp_path / "main.svg").read_text()
     report = read_report(tmp_path)
     for page in (html_page(report), markdown_page(report, tmp_path)):

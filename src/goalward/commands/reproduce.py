@@ -63,7 +63,6 @@ class Reproduce:
         from goalward.evaluate.origin import this_origin
         from goalward.evaluate.simulators import SimulatorPools
         from goalward.experiments.experiment import Experiment
-        from goalward.experiments.figures import save_table_figure
         from goalward.experiments.lab import Lab
         from goalward.experiments.stored import require_room, save_table
         from goalward.experiments.tables import all_cells, ready_tasks, tabulate, used_cells
@@ -102,10 +101,8 @@ class Reproduce:
                 table = tabulate(lab, one, folder, cells=found.cells, tasks=tasks)
                 if table.is_empty:
                     continue  # it is about other tasks, or something failed
-                tables.append(save_table(folder, table))
                 chart = one.chart if isinstance(one, Experiment) else "none"
-                if chart != "none":
-                    save_table_figure(folder / f"{one.id}.svg", tables[-1], chart)
+                tables.append(save_table(folder, table, chart))
                 if not self.as_json:
                     _show(tables[-1], folder, has_chart=chart != "none")
         if self.as_json:

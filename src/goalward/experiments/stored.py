@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from goalward.config import read_config, to_json, write_json
-from goalward.experiments.experiment import TASKS, Experiment
+from goalward.experiments.experiment import TASKS, Chart, Experiment
+from goalward.experiments.figures import save_table_figure
 from goalward.experiments.study import Study
 from goalward.experiments.tables import Table
 
@@ -75,12 +76,23 @@ def is_current(table: Table, task: str, experiment: Experiment) -> bool:
     return found <= places and due == judged
 
 
-def save_table(folder: Path, table: Table) -> Table:
-    """Write a table as JSON, with the tasks of the one before that it lacks; returns all of it."""
+def save_table(folder: Path, table: Table, chart: Chart = "none") -> Table:
+    """Write a table with the tasks of the one before that it lacks, and its picture.
+
+    Args:
+        folder: Where to.
+        table: What was measured.
+        chart: How to draw it.
+
+    Returns:
+        All of it.
+    """
     with _only_one(folder):
         old = stored_table(folder, table.id)
         whole = table if old is None else merged(old, table)
         write_json(folder / f"{table.id}.json", to_json(whole))
+        if chart != "none":
+            save_table_figure(folder / f"{table.id}.svg", whole, chart)
     return whole
 
 
@@ -101,7 +113,7 @@ def merged(old: Table, new: Table) -> Table:
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Other processes wait meanwhile: what they add to a table must not be lost."""
+    """Other processes wait meanwhile: a table and its picture must have what each of them adds."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
