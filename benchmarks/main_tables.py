@@ -15,7 +15,7 @@ import tyro
 
 from benchmarks.compare import rows_path
 from benchmarks.setting import RESULTS
-from goalward.config import from_json, read_json, to_json, write_json
+from goalward.config import from_json, read_json
 from goalward.console import show_line
 from goalward.defaults import PresetName
 from goalward.evaluate.origin import Origin
@@ -24,8 +24,7 @@ from goalward.evaluate.timing import Latency
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.cell import Cell
 from goalward.experiments.experiment import Experiment
-from goalward.experiments.figures import save_table_figure
-from goalward.experiments.stored import merged, stored_table
+from goalward.experiments.stored import merged, save_table, stored_table
 from goalward.experiments.tables import Source, Table, entries_of, rows_by_place, verdicts_on
 
 EXPERIMENTS = ("main", "trajectories")  # whose cells are the comparison's
@@ -95,7 +94,5 @@ if __name__ == "__main__":
                 f"{tables}: no table {one.id}; run `goalward reproduce {one.id}` first"
             )
         whole = with_compared(stored, one, given.tasks, compared)
-        write_json(tables / f"{one.id}.json", to_json(whole))
-        if one.chart != "none":
-            save_table_figure(tables / f"{one.id}.svg", whole, one.chart)
+        save_table(tables, whole, one.chart)
         show_line(f"wrote {tables / one.id}.json")

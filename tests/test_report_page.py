@@ -263,7 +263,7 @@ def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
     assert read_config(Table, tmp_path / "main.json") == whole
     assert whole.tasks == ("two-room", "push-t") and len(whole.entries) == len(both.entries)
     assert len(whole.verdicts) == 2 and {p.path for p in whole.pictures} == {"a.png", "b.png"}
-    assert whole.sources == {"two-room": source("b"), "push-t": source("a")}
+    assert [*whole.sources.items()] == [("two-room", source("b")), ("push-t", source("a"))]
     again = save_table(tmp_path, one("push-t", "c", entries=()))
     assert again.sources == {"two-room": source("b"), "push-t": source("c")}
     assert {entry.task for entry in again.entries} == {"two-room"}  # measured anew: replaced
@@ -271,7 +271,7 @@ def test_sittings_of_different_tasks_make_one_table(tmp_path: Path) -> None:
     (experiment,) = find_experiments(["main"])
     require_room(tmp_path, [experiment], 4, [])
     for tasks in ([], ["push-t", "two-room"]):
-        with pytest.raises(ValueError, match="push-t measured on 4 pairs, more than 3; give --pai"):
+        with pytest.raises(ValueError, match="two-room measured on 4 pairs, more than 3; give --p"):
             require_room(tmp_path, [experiment], 3, tasks)
 
 

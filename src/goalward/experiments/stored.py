@@ -98,16 +98,16 @@ def save_table(folder: Path, table: Table, chart: Chart = "none") -> Table:
 
 def merged(old: Table, new: Table) -> Table:
     """The new table, and of the old one the tasks that the new one lacks."""
-    kept = [task for task in old.tasks if task not in new.tasks]
-    parts = [(new if task in new.tasks else old, task) for task in TASKS]
+    tasks = [task for task in TASKS if task in (*old.tasks, *new.tasks)]
+    parts = [(new if task in new.tasks else old, task) for task in tasks]
     return replace(
         new,
-        tasks=tuple(task for task in TASKS if task in (*kept, *new.tasks)),
+        tasks=tuple(tasks),
         entries=tuple(e for part, task in parts for e in part.entries if e.task == task),
         verdicts=tuple(v for part, task in parts for v in part.verdicts if v.task == task),
         facts=tuple(f for part, task in parts for f in part.facts if f.task == task),
         pictures=tuple(p for part, task in parts for p in part.pictures if p.task == task),
-        sources={**new.sources, **{task: old.sources[task] for task in kept}},
+        sources={task: part.sources[task] for part, task in parts},
     )
 
 
