@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,10 @@ from goalward.console import Update
 
 if TYPE_CHECKING:
     from goalward.experiments.experiment import Experiment
+    from goalward.experiments.lab import Lab
     from goalward.experiments.study import Study
     from goalward.experiments.tables import Table
-    from goalward.experiments.work import State, Work
+    from goalward.experiments.work import Outcome, State, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,21 +60,18 @@ class Reproduce:
         """Run what is missing and print the tables."""
         from goalward.checks import whole_number
         from goalward.config import to_json
-        from goalward.devices import choose_device, use_threads
+        from goalward.devices import use_threads
         from goalward.evaluate.origin import this_origin
         from goalward.evaluate.simulators import SimulatorPools
-        from goalward.experiments.experiment import Experiment
         from goalward.experiments.lab import Lab
-        from goalward.experiments.stored import require_room, save_table
-        from goalward.experiments.tables import all_cells, ready_tasks, tabulate, used_cells
-        from goalward.experiments.work import run_cells
+        from goalward.experiments.stored import require_room
         from goalward.workers import usable_cpus
 
         if self.list:
             return self._list()
         chosen = self._chosen()
         pairs = defaults.PRESET_PAIRS[self.preset] if self.pairs is None else self.pairs
-        tables, folder = [], self.out / self.preset
+        folder = self.out / self.preset
         this_origin()  # tables may be written into the checkout, and change its state
         require_room(folder, chosen, whole_number(pairs, "pairs"), self.tasks)
         folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told at once
@@ -89,27 +87,49 @@ class Reproduce:
                 bar=self._bar,
                 pools=pools,
             )
-            alone = choose_device(self.device).type != "cpu"
-            jobs = (1 if alone else usable_cpus()) if self.jobs is None else self.jobs
-            cells = all_cells(chosen, self.tasks)
-            used = used_cells(chosen, self.tasks)
-            found = run_cells(
-                lab, cells, prepared=used, jobs=jobs, threads=self.threads, on_state=self._tell
-            )
-            for one in chosen:
-                tasks = ready_tasks(lab, one, found, self.tasks)
-                table = tabulate(lab, one, folder, cells=found.cells, tasks=tasks)
-                if table.is_empty:
-                    continue  # it is about other tasks, or something failed
-                chart = one.chart if isinstance(one, Experiment) else "none"
-                tables.append(save_table(folder, table, chart))
-                if not self.as_json:
-                    _show(tables[-1], folder, has_chart=chart != "none")
+            found = self._run_cells(lab, chosen)
+            tables = [*self._tables(lab, chosen, found, folder)]
         if self.as_json:
             console.show_json([to_json(table) for table in tables])
         if found.failures:
             raise ValueError("; ".join(map(str, found.failures)))
         return 0
+
+    def _run_cells(self, lab: Lab, chosen: Sequence[Experiment | Study]) -> Outcome:
+        """Do everything that the tables need."""
+        from goalward.devices import choose_device
+        from goalward.experiments.tables import all_cells, used_cells
+        from goalward.experiments.work import run_cells
+        from goalward.workers import usable_cpus
+
+        has_gpu = choose_device(self.device).type != "cpu"
+        return run_cells(
+            lab,
+            all_cells(chosen, self.tasks),
+            prepared=used_cells(chosen, self.tasks),
+            jobs=(1 if has_gpu else usable_cpus()) if self.jobs is None else self.jobs,
+            threads=self.threads,
+            on_state=self._tell,
+        )
+
+    def _tables(
+        self, lab: Lab, chosen: Sequence[Experiment | Study], found: Outcome, folder: Path
+    ) -> Iterator[Table]:
+        """Write and show a table after the other."""
+        from goalward.experiments.experiment import Experiment
+        from goalward.experiments.stored import save_table
+        from goalward.experiments.tables import ready_tasks, tabulate
+
+        for one in chosen:
+            tasks = ready_tasks(lab, one, found, self.tasks)
+            table = tabulate(lab, one, folder, cells=found.cells, tasks=tasks)
+            if table.is_empty:
+                continue  # it is about other tasks, or something failed
+            chart = one.chart if isinstance(one, Experiment) else "none"
+            whole = save_table(folder, table, chart)
+            if not self.as_json:
+                _show(whole, folder, has_chart=chart != "none")
+            yield whole
 
     def _list(self) -> int:
         """Print what there is."""
