@@ -22,6 +22,7 @@ ALONE = ("objective.inverse_weight=0.0", "objective.thumbnail_weight=0.0")  # as
 PRESET = "the preset"  # on CPUs with both auxiliary losses, in `paper` SIGReg alone
 WORLDS = {  # the question which geometry is needed: how else a world model could be trained
     PRESET: (),
+    "SIGReg and inverse": ("objective.inverse_weight=1.0", "objective.thumbnail_weight=0.0"),
     "SIGReg alone": ALONE,
     "VICReg alone": (*ALONE, "objective.regulariser=vicreg"),
     "no regulariser": UNGUARDED,
@@ -243,6 +244,7 @@ ABLATIONS: tuple[Experiment, ...] = (
             more(f"GC-IDM does better on latents of {one} than of {other}", one, other, ours=True)
             for one, other in (
                 (PRESET, "SIGReg alone"),
+                ("SIGReg and inverse", "SIGReg alone"),
                 ("SIGReg alone", "VICReg alone"),
                 ("SIGReg alone", "prediction alone"),
                 ("SIGReg alone", "untrained"),
