@@ -74,10 +74,10 @@ COMPARISONS: tuple[Experiment, ...] = (
                 apart=True,
             ),
             as_good(
-                "GC-IDM reaches goals 35 steps off as often as goals 5 steps off",
-                "35",
+                "GC-IDM reaches goals 50 steps off as often as goals 5 steps off",
+                "50",
                 "5",
-                margin=5.0,
+                margin=6.0,  # on Cube the paper's own falls by 5.5, "nearly flat"
                 tasks=EASIER,
                 apart=True,
             ),
