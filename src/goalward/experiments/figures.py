@@ -100,7 +100,10 @@ def _draw_bars(axes: Axes, entries: Sequence[Entry]) -> None:
         axes.errorbar(x, heights, yerr=_error_bars(own), color=INK, linewidth=0, elinewidth=0.8)
         _draw_paper(axes, x, own, INK)
     shown = points if len(points) > 1 else []
-    axes.set_xticks(range(len(shown)), shown, fontsize=SMALL, rotation=20 if len(shown) > 3 else 0)
+    axes.set_xticks(range(len(shown)), shown, fontsize=SMALL)
+    if len(shown) > 3:  # each ends at its bars, so that long ones do not run into each other
+        for label in axes.get_xticklabels():
+            label.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
 
 
 def _draw_paper(axes: Axes, x: Sequence[float], own: Sequence[Entry], colour: str) -> None:
