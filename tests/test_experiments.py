@@ -366,6 +366,9 @@ def test_work_says_what_tells_it_from_other_work() -> None:
         "run cem push-t a=1 seed 42 goals 50 steps off budget 10 all episodes"
     )
     assert str(Work(doing="train world", cell=cell)) == "train world push-t a=1"
+    assert str(Work(doing="train", cell=cell)) == "train gc-idm push-t a=1 seed 42"
+    pairwise = replace(cell, method="interpolation")
+    assert str(Work(doing="train", cell=pairwise)) == "train pairwise push-t a=1 seed 42"
     assert str(Work(doing="collect", cell=replace(cell, demonstrator="pusher"))) == (
         "collect push-t pusher"
     )

@@ -51,7 +51,7 @@ class Work:
             "collect": data,
             "draw pairs": (*data, cell.protocol, *far, *of),
             "train world": (*data, *cell.world),
-            "train": trained,
+            "train": (kind_of(cell), *trained),
             "run": (cell.method, *trained, *far, *budget, *of),
         }[self.doing]
         return " ".join([self.doing, *words])
