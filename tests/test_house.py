@@ -21,9 +21,10 @@ from controller_helpers import (  # noqa: F401
 from goalward import cli
 from goalward.controllers.stage import train_controller
 from goalward.data.episodes import open_episodes
+from goalward.experiments.ablations import WORLDS
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.experiment import Experiment
-from goalward.experiments.specs import GC_IDM
+from goalward.experiments.specs import CEM, GC_IDM
 from goalward.experiments.stored import is_current
 from goalward.report.content import read_report
 from goalward.runtime.card import ACTIONS, FRAMES, GOALS, LATENTS, STEPS
@@ -108,18 +109,25 @@ def test_the_readmes_tables_are_those_of_the_results(monkeypatch: pytest.MonkeyP
     assert "two-room" in wanted and readme == wanted, "README.md: run `make docs`"
 
 
-def test_what_the_readme_tells_of_geometries_is_what_was_measured() -> None:
+def test_what_the_readme_tells_of_experiments_on_push_t_is_what_was_measured() -> None:
     readme = " ".join((ROOT / "README.md").read_text().split())
     tables = {t.table.id: t.table for t in read_report(ROOT / "results/experiments/cpu").sections}
-    entries = [e for e in tables["geometry"].entries if e.task == "push-t"]
-    rates = [e.summary.rate for e in entries if e.method == GC_IDM]
-    assert len(rates) > 5
-    for rate in rates:
+    geometry, held_out = (
+        [e.summary.rate for e in tables[name].entries if e.task == "push-t" and e.method in methods]
+        for name, methods in (("geometry", (GC_IDM,)), ("held-out", (GC_IDM, CEM)))
+    )
+    assert len(geometry) == len(WORLDS) and len(held_out) == 4
+    for rate in (*geometry, *held_out):
         low, high = round(100 * rate.low), round(100 * rate.high)
         assert f"{100 * rate.mean:.1f} ({low}-{high})%" in readme
     facts = [f for f in tables["latent-geometry"].facts if f.task == "push-t"]
     shown = [f.value for f in facts if f.column == "inverse R²" and f.value is not None]
-    assert len(shown) == len(rates) and all(f"{value:.2f})" in readme for value in shown)
+    assert len(shown) == len(WORLDS) and all(f"{value:.2f})" in readme for value in shown)
+    (verdict,) = [v for v in tables["held-out"].verdicts if v.task == "push-t"]
+    gap = verdict.difference
+    assert gap is not None
+    bounds = f"{-100 * gap.mean:.1f}, {-100 * gap.high:.1f} to {-100 * gap.low:.1f}"
+    assert f"(difference {bounds})" in readme
 
 
 def test_stored_verdicts_are_those_that_the_catalog_claims() -> None:
