@@ -255,16 +255,20 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
     torch.manual_seed(0)
     observer = Observer(world_id="w", encode=FrameEncoder(LeWM(tiny_model())))
     setting = Setting(pairs=pairs, budget=6, environments=2, observer=observer)
-    counts: list[int] = []
-    whole = run_cell(setting, random_method(), 0, pool, tmp_path, on_episodes=counts.append)
-    assert counts == [0, 2, 2, 1]
+    counts: list[tuple[int, int]] = []
+
+    def tell(found: int, episodes: int) -> None:
+        counts.append((found, episodes))
+
+    whole = run_cell(setting, random_method(), 0, pool, tmp_path, on_episodes=tell)
+    assert counts == [(0, 0), (0, 2), (0, 2), (0, 1)]
     assert [r.pair for r in whole] == [0, 1, 2, 3, 4]
     assert all(r.monotone is not None and r.steps <= 6 for r in whole)
     file = setting.row_file(tmp_path, random_method(), 0)
     assert len(file.read()) == 5
 
-    again = run_cell(setting, random_method(), 0, pool, tmp_path, on_episodes=counts.append)
-    assert counts[4:] == [5] and again == whole
+    again = run_cell(setting, random_method(), 0, pool, tmp_path, on_episodes=tell)
+    assert counts[4:] == [(5, 0)] and again == whole
 
     lines = file.path.read_text().splitlines(keepends=True)
     file.path.write_text("".join(lines[:3]) + lines[3][:20])  # killed within the second group

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ROWS = "rows"
 VERSION = 2  # of what a cell gives: raised when the same cell comes out otherwise
-OnEpisodes = Callable[[int], None]  # episodes finished since the last call
+OnEpisodes = Callable[[int, int], None]  # (rows found, episodes run) since the last call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,12 +111,12 @@ def run_cell(
         seed: Of its random draws.
         pool: Simulators, as many as the setting says.
         folder: Of the evaluation; rows are appended there, a group at a time.
-        on_episodes: Told about finished episodes; at first about those found.
+        on_episodes: Told about rows that are there already, and then about every group of episodes.
     """
     file = setting.row_file(folder, method, seed)
     rows = {row.pair: row for row in file.read()}
     if on_episodes is not None:
-        on_episodes(len(rows))
+        on_episodes(len(rows), 0)
     controller: Controller | None = None
     for wave in waves(setting.pairs.attempts, setting.environments):
         if all(attempt.pair in rows for attempt in wave):
@@ -129,7 +129,7 @@ def run_cell(
         file.append(new)
         rows.update({row.pair: row for row in new})
         if on_episodes is not None:
-            on_episodes(len(new))
+            on_episodes(0, len(new))
     return [rows[attempt.pair] for attempt in setting.pairs.attempts]
 
 

@@ -6,6 +6,7 @@ runs what is missing; other methods can be added later.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -128,12 +129,7 @@ def evaluate(
     Raises:
         ValueError: two runs have the same name and seed.
     """
-    for run in runs:
-        if sum((run.method.name, run.seed) == (r.method.name, r.seed) for r in runs) > 1:
-            raise ValueError(
-                f"{run.method.name} is there twice with seed {run.seed}; give controllers other "
-                "names, or a method only once"
-            )
+    _require_no_run_twice(runs)
     number = min(environments, len(pairs.attempts))
     setting = Setting(pairs=pairs, budget=budget, environments=number, observer=observer)
     config = pairs.card.config
@@ -143,22 +139,29 @@ def evaluate(
     with SimulatorPools(workers) if pools is None else nullcontext(pools) as opened:
         pool = opened.pool(config.task, config.protocol, pairs.card.scene, number)
         for run in runs:
-            known = False  # whether those that are there already were counted, which come first
 
-            def tell(episodes: int, name: str = run.method.name) -> None:
-                nonlocal done, new, known
-                done += episodes
-                new += episodes if known else 0
-                known = True
+            def tell(found: int, episodes: int, name: str = run.method.name) -> None:
+                nonlocal done, new
+                done += found + episodes
+                new += episodes
                 if on_progress is not None:
                     on_progress(done, new, name)
 
-            found = run_cell(setting, run.method, run.seed, pool, folder, on_episodes=tell)
-            rows.setdefault(run.method.name, []).extend(found)
+            cell = run_cell(setting, run.method, run.seed, pool, folder, on_episodes=tell)
+            rows.setdefault(run.method.name, []).extend(cell)
             noted = setting.row_file(folder, run.method, run.seed).origins()
             origins.setdefault(run.method.name, []).extend(noted)
     latency = compare_latencies(folder, setting, runs) if timed else {}
     return Evaluation(pairs=pairs, rows=rows, origins=origins, latency=latency)
+
+
+def _require_no_run_twice(runs: Sequence[Run]) -> None:
+    for (name, seed), times in Counter((run.method.name, run.seed) for run in runs).items():
+        if times > 1:
+            raise ValueError(
+                f"{name} is there twice with seed {seed}; give controllers other names, or a "
+                "method only once"
+            )
 
 
 def compare_latencies(folder: Path, setting: Setting, runs: Sequence[Run]) -> dict[str, Latency]:
