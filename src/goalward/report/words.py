@@ -12,7 +12,7 @@ INTRODUCTION = (
     "The paper's models are larger, and its demonstrations are others. And the CPU presets train "
     "their world models with two losses that the paper does not have, one of them an inverse "
     "dynamics loss, which teaches latents to show actions: the table of geometries tells what "
-    "the two do. The paper's figures are for orientation.",
+    "that one does. The paper's figures are for orientation.",
     "Claims (the paper's, but for those marked as ours) are judged by the 95% interval of a "
     "difference: on the same pairs (Agresti & Min) or, where the pairs themselves are varied, on "
     "different ones (Agresti & Caffo), wider where pairs of an episode are alike. A claim that few "
