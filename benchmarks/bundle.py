@@ -14,11 +14,11 @@ import tyro
 from benchmarks.setting import RUNS, bench_pipeline
 from goalward import defaults
 from goalward.bundle import FOLDER
-from goalward.console import show_line
-from goalward.controllers.file import in_half_precision, load_inverse_model, save_inverse_model
+from goalward.control.checkpoint import in_half_precision, load_trained_idm, save_trained_idm
+from goalward.core.console import show_line
 from goalward.defaults import PresetName
-from goalward.evaluate.evaluation import PAIRS
-from goalward.evaluate.frozen_pairs import PairsConfig
+from goalward.evaluate.pairs import PairsConfig
+from goalward.evaluate.run import PAIRS
 from goalward.tasks import TASKS
 
 
@@ -39,11 +39,11 @@ class Arguments:
 def bundle(task: str, arguments: Arguments) -> Path:
     """One task's files; returns the controller's."""
     pipeline = bench_pipeline(task, arguments.preset, arguments.runs)
-    model = load_inverse_model(pipeline.folder / f"controller-{arguments.seed}")
+    model = load_trained_idm(pipeline.folder / f"controller-{arguments.seed}")
     drawn = PairsConfig(task=task, count=defaults.PAIRS, split=pipeline.world_config().split)
     path = FOLDER / f"{task}.safetensors"
     FOLDER.mkdir(exist_ok=True)
-    save_inverse_model(path, in_half_precision(model), half=True)
+    save_trained_idm(path, in_half_precision(model), half=True)
     shutil.copy(pipeline.pairs_folder(drawn) / PAIRS, FOLDER / f"{task}.npz")
     return path
 

@@ -19,12 +19,13 @@ from typing import Any
 
 import tyro
 
-from goalward.console import show_line, show_table
+from goalward.core.console import show_line, show_table
+from goalward.core.machine import usable_cpus
 from goalward.data.collect import CollectConfig, collect
+from goalward.engines.local import process_pool
 from goalward.tasks import TASKS, get_task
-from goalward.tasks.gl import prepare_gl
-from goalward.tasks.spec import SceneConfig
-from goalward.workers import usable_cpus, worker_pool
+from goalward.tasks.rendering import prepare_gl
+from goalward.tasks.task import RenderConfig
 
 WANTED = {"two-room": 3.0, "push-t": 3.0, "reacher": 5.0, "cube": 10.0}
 ENV_KWARGS: dict[str, dict[str, Any]] = {
@@ -49,7 +50,7 @@ class Arguments:
 def goalward_rate(task: str, image_size: int, workers: int, episodes: int) -> float:
     """Frames a second of goalward, from when each worker has finished an episode to the end."""
     marks: list[tuple[float, int]] = []
-    scene = SceneConfig(image_size=image_size)
+    scene = RenderConfig(image_size=image_size)
     config = CollectConfig.for_task(task, episodes=episodes + workers, scene=scene)
     with tempfile.TemporaryDirectory() as folder:
         collect(
@@ -96,7 +97,7 @@ def main(arguments: Arguments) -> int:
     rows, fast_enough = [], True
     for task in arguments.tasks:
         ours, theirs = EPISODES[task]
-        with worker_pool(1) as pool:
+        with process_pool(1) as pool:
             job = (task, arguments.image_size, theirs)
             upstream = next(iter(pool.map_unordered(upstream_rate, [job])))
         rate = goalward_rate(task, arguments.image_size, arguments.workers, ours)

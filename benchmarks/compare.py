@@ -18,30 +18,26 @@ import tyro
 
 from benchmarks.setting import RESULTS, RUNS, bench_pipeline
 from goalward import defaults
-from goalward.artifacts import load_manifest
 from goalward.bundle import NAME, controller_path
 from goalward.commands.evaluation_setup import evaluation_runs, pairs_to_compare_on
-from goalward.config import read_config, to_json, write_json
-from goalward.console import progress, show_line
-from goalward.controllers.file import load_inverse_model, model_id
+from goalward.control.checkpoint import load_trained_idm, model_id
+from goalward.control.export import export_onnx
+from goalward.core.artifacts import load_manifest
+from goalward.core.config import read_config, to_json, write_json
+from goalward.core.console import progress, show_line
+from goalward.core.machine import git_revision, machine, usable_cpus
 from goalward.defaults import PresetName, ProtocolName
-from goalward.devices import machine
+from goalward.evaluate.baselines import REPLAY, solved_pairs
 from goalward.evaluate.cells import Observer
-from goalward.evaluate.evaluation import Evaluation, Run, evaluate, prepare_pairs
-from goalward.evaluate.floors import REPLAY, solved_pairs
-from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig
-from goalward.evaluate.rows import RowFile
-from goalward.evaluate.summary import ALL, pair_subsets
+from goalward.evaluate.pairs import Pairs, PairsConfig
+from goalward.evaluate.results import ALL, ResultsFile, pair_subsets
+from goalward.evaluate.run import Evaluation, Run, evaluate, prepare_pairs
+from goalward.evaluate.specs import onnx_method
 from goalward.pipeline import Pipeline
-from goalward.provenance import git_revision
-from goalward.runtime.card import SUFFIX
-from goalward.runtime.export import export_onnx
-from goalward.runtime.method import onnx_method
-from goalward.runtime.onnx_controller import OnnxController
+from goalward.runtime.onnx import SUFFIX, OnnxController
 from goalward.tasks import TASKS, get_task
-from goalward.tasks.spec import Task
-from goalward.workers import usable_cpus
-from goalward.world.stage import REPORT, WorldReport
+from goalward.tasks.task import Task
+from goalward.world.train import REPORT, WorldReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +72,7 @@ class Subject:
 
     task: Task
     controllers: Sequence[Path]
-    pairs: FrozenPairs
+    pairs: Pairs
     folder: Path  # where cells are kept
     seconds: dict[str, float]  # that each stage took
 
@@ -145,7 +141,7 @@ def all_runs(subject: Subject, arguments: Arguments) -> tuple[list[Run], Observe
             pairwise=None,
             seeds=seeds,
             device="auto",
-            split=subject.pairs.card.config.split,
+            split=subject.pairs.metadata.config.split,
         )
 
     ours, observer = runs(arguments.controllers, controllers, arguments.seeds)
@@ -158,8 +154,8 @@ def all_runs(subject: Subject, arguments: Arguments) -> tuple[list[Run], Observe
 
 def export(controller: Path, folder: Path) -> Path:
     """The controller as an ONNX file in a folder."""
-    path, model = folder / f"{controller.stem}{SUFFIX}", load_inverse_model(controller)
-    if not path.exists() or OnnxController(path).card.model_id != model_id(model):
+    path, model = folder / f"{controller.stem}{SUFFIX}", load_trained_idm(controller)
+    if not path.exists() or OnnxController(path).metadata.model_id != model_id(model):
         export_onnx(model, path)
     return path
 
@@ -182,7 +178,7 @@ def _plain(arguments: Arguments) -> dict[str, Any]:
 
 def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     """Keep every row and what belongs to it, in place of an earlier measurement."""
-    config = found.pairs.card.config
+    config = found.pairs.metadata.config
     task = TASKS[config.task]
     subsets = pair_subsets(task, found.pairs.attempts)
     floors = {
@@ -196,7 +192,9 @@ def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     shutil.rmtree(new, ignore_errors=True)
     for name, rows in found.rows.items():
         for seed in sorted({row.seed for row in rows}):
-            RowFile(rows_path(new, name, seed)).append([row for row in rows if row.seed == seed])
+            ResultsFile(rows_path(new, name, seed)).append(
+                [row for row in rows if row.seed == seed]
+            )
     facts = {
         **more,
         "pairs": found.pairs.id,

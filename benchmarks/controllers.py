@@ -19,34 +19,33 @@ import tyro
 
 from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
 from goalward import defaults
-from goalward.artifacts import load_manifest
-from goalward.config import override, read_config, to_json, write_json
-from goalward.console import progress, show_line
-from goalward.controllers.direct import DirectController
-from goalward.controllers.file import load_inverse_model
-from goalward.controllers.goals import GoalSampler
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.judge import action_errors
-from goalward.controllers.stage import (
+from goalward.control.act import GCIDMController
+from goalward.control.checkpoint import load_trained_idm
+from goalward.control.goals import GoalSampler
+from goalward.control.horizon import HorizonConfig
+from goalward.control.metrics import action_errors
+from goalward.control.train import (
     CURVES,
     REPORT,
+    ControllerConfig,
     ControllerReport,
     judge_controller,
     train_controller,
 )
-from goalward.controllers.train_config import ControllerConfig
+from goalward.core.artifacts import load_manifest
+from goalward.core.config import override, read_config, to_json, write_json
+from goalward.core.console import progress, show_line
+from goalward.core.machine import machine, usable_cpus
 from goalward.data.episodes import open_episodes
 from goalward.defaults import PresetName
-from goalward.devices import machine
-from goalward.embed import Latents
-from goalward.evaluate.control import run_attempts
-from goalward.evaluate.metrics import success_rate
-from goalward.evaluate.pairs import Attempt, attempts, draw_pairs
+from goalward.evaluate.pairs import Pair, attempts, draw_pair_index
+from goalward.evaluate.rollout import run_attempts
 from goalward.evaluate.simulators import simulator_pool
+from goalward.evaluate.statistics import success_rate
 from goalward.presets import controller_config
 from goalward.tasks import TASKS, get_task
-from goalward.tasks.spec import SceneConfig
-from goalward.workers import usable_cpus
+from goalward.tasks.task import RenderConfig
+from goalward.world.latents import Latents
 
 CONTROLLERS = RESULTS / "controllers"
 HORIZONS = (
@@ -109,14 +108,14 @@ def compare_horizons(
     task: str, runs: Path, latents: Latents, number: int
 ) -> list[dict[str, object]]:
     """Success on the same validation pairs for every way of telling the horizon."""
-    model = load_inverse_model(runs / "controller")
+    model = load_trained_idm(runs / "controller")
     known, protocol = get_task(task), get_task(task).protocols["paper"]
     with open_episodes(runs / "episodes") as episodes:
         among = latents.split.validation
-        pairs = draw_pairs(episodes, known, protocol, number, seed=0, among=among)
+        pairs = draw_pair_index(episodes, known, protocol, number, seed=0, among=among)
         work = attempts(episodes, known, pairs)
         size = episodes.columns["pixels"].shape[0]
-    scene = SceneConfig(image_size=size, physics=protocol.physics)
+    scene = RenderConfig(image_size=size, physics=protocol.physics)
     found = []
     pool_size = min(ENVIRONMENTS, number)
     with (
@@ -124,7 +123,7 @@ def compare_horizons(
         progress(f"horizons {task}", len(HORIZONS), unit="settings", quiet=False) as tick,
     ):
         for k, horizon in enumerate(HORIZONS):
-            controller = DirectController(model, horizon)
+            controller = GCIDMController(model, horizon)
             episodes_run = run_attempts(controller, pool, work, budget=defaults.BUDGET)
             hits = np.array([episode.success for episode in episodes_run])
             steps = float(np.mean([episode.steps for episode in episodes_run]))
@@ -135,7 +134,7 @@ def compare_horizons(
     return found
 
 
-def rates(task: str, work: Sequence[Attempt], hits: np.ndarray) -> dict[str, object]:
+def rates(task: str, work: Sequence[Pair], hits: np.ndarray) -> dict[str, object]:
     """Success on all pairs and on the task's subsets of them."""
     subsets = {"all": np.ones(len(work), dtype=bool)}
     for name, belongs in get_task(task).pair_subsets.items():
@@ -178,7 +177,7 @@ def free_moves(latents: Latents, runs: Path, folder: Path) -> dict[str, Any]:
     )
     chosen = torch.from_numpy(rows[free])
     examples = sampler.examples(chosen, torch.ones_like(chosen))
-    error = action_errors(load_inverse_model(folder).network, examples)[0]
+    error = action_errors(load_trained_idm(folder).network, examples)[0]
     return {"share": float(free.mean()), "error": to_json(error)}
 
 

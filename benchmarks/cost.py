@@ -22,16 +22,14 @@ from benchmarks.setting import RESULTS
 from goalward import defaults
 from goalward.bundle import bundled_pairs, controller_path
 from goalward.commands.evaluation_setup import evaluation_runs
-from goalward.config import to_json, write_json
-from goalward.console import show_line, show_table
-from goalward.devices import machine
-from goalward.evaluate.cells import Method
-from goalward.evaluate.evaluation import TIMED_DECISIONS
-from goalward.evaluate.methods import REFERENCE
-from goalward.evaluate.timing import WARM_UP, Latency, SpeedUp, measure_latency
+from goalward.core.config import to_json, write_json
+from goalward.core.console import show_line, show_table
+from goalward.core.machine import git_revision, machine
+from goalward.evaluate.cells import ControllerSpec
+from goalward.evaluate.latency import WARM_UP, Latency, SpeedUp, measure_latency
+from goalward.evaluate.run import TIMED_DECISIONS
+from goalward.evaluate.specs import REFERENCE, onnx_method
 from goalward.planning.mpc import MPCConfig
-from goalward.provenance import git_revision
-from goalward.runtime.method import onnx_method
 from goalward.tasks import TASKS, get_task
 
 SEED = 42
@@ -74,7 +72,7 @@ def measure(task: str, arguments: Arguments) -> dict[str, Any]:
     }
 
 
-def _times(task: str, methods: Sequence[Method], size: int) -> dict[str, Any]:
+def _times(task: str, methods: Sequence[ControllerSpec], size: int) -> dict[str, Any]:
     frames = np.stack([attempt.goal_frame for attempt in bundled_pairs(task, size).attempts])
     # Whole plans: a batch of them takes a minute, so it is timed once, warm from the time alone.
     alone = size == 1

@@ -23,15 +23,14 @@ import tyro
 from torch import Tensor
 
 from goalward import defaults
-from goalward.console import show_line, show_table
+from goalward.core.console import show_line, show_table
+from goalward.core.machine import usable_cpus, use_threads
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
-from goalward.devices import use_threads
-from goalward.embed import embed
 from goalward.presets import world_config
-from goalward.workers import usable_cpus
 from goalward.world.checkpoint import load_world, save_world
-from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.frozen import FrameEncoder
+from goalward.world.latents import embed
 from goalward.world.lewm import LeWM
 
 WANTED = 0.8  # embed over the bare encoder

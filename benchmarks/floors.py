@@ -15,25 +15,26 @@ from pathlib import Path
 import numpy as np
 
 from goalward import __version__
-from goalward.console import progress, show_line
+from goalward.core.arrays import Array
+from goalward.core.console import progress, show_line
+from goalward.core.machine import usable_cpus
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.summary import summarise
 from goalward.defaults import GOAL_OFFSET
-from goalward.evaluate.floors import (
+from goalward.engines.local import process_pool
+from goalward.evaluate.baselines import (
     Floor,
     FloorsConfig,
     measure_floors,
     num_episodes,
     solved_share,
 )
-from goalward.evaluate.pairs import draw_pairs, state_rows
+from goalward.evaluate.pairs import draw_pair_index, state_rows
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.push_t import PushTSimulator
 from goalward.tasks.push_t_pusher import GeometricPusher
-from goalward.tasks.spec import Row, SceneConfig, Task
-from goalward.types import Array
-from goalward.workers import usable_cpus, worker_pool
+from goalward.tasks.task import RenderConfig, State, Task
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "runs" / "floors"
@@ -148,7 +149,7 @@ def section(source: Source, config: FloorsConfig) -> str:
         floors = measure_floors(task, data, config, workers=usable_cpus(), on_progress=tick)
     with open_episodes(data) as episodes:
         solved, summary = solved_share(episodes, task), summarise(episodes)
-    with worker_pool(1) as pool:
+    with process_pool(1) as pool:
         exact = next(iter(pool.map_unordered(check_exactness, [source])))
     return SECTION.format(
         task=source.task,
@@ -180,7 +181,7 @@ def table(task: Task, floors: list[Floor]) -> Iterator[str]:
 def check_exactness(source: Source) -> Exactness:
     """Restore, draw and replay recorded moments; runs in a process of its own."""
     task = get_task(source.task)
-    simulator = task.simulator(SceneConfig())
+    simulator = task.simulator(RenderConfig())
     column = "privileged_block_0_pos" if source.task == "cube" else task.restore_columns[0]
     with open_episodes(source.folder) as episodes:
         index = np.random.default_rng(0).choice(episodes.num_rows, CHECKED_ROWS, replace=False)
@@ -195,13 +196,13 @@ def check_exactness(source: Source) -> Exactness:
         simulator.restore({name: values[i] for name, values in starts.items()})
         for action in actions[i]:
             simulator.step(action)
-        misses.append(np.abs(simulator.row()[column] - goals[column][i]).max())
+        misses.append(np.abs(simulator.state()[column] - goals[column][i]).max())
     return Exactness(different, float(np.percentile(misses, 99)), column)
 
 
-def checked_pairs(episodes: Episodes, task: Task) -> tuple[Row, Row, Array]:
+def checked_pairs(episodes: Episodes, task: Task) -> tuple[State, State, Array]:
     """Starts, goals and the actions between them."""
-    pairs = draw_pairs(episodes, task, task.protocols["paper"], CHECKED_PAIRS, seed=1)
+    pairs = draw_pair_index(episodes, task, task.protocols["paper"], CHECKED_PAIRS, seed=1)
     actions = episodes.windows(pairs.start_rows, GOAL_OFFSET, columns=["action"])["action"]
     starts = state_rows(episodes, task, pairs.start_rows)
     return starts, state_rows(episodes, task, pairs.goal_rows), actions
@@ -209,7 +210,7 @@ def checked_pairs(episodes: Episodes, task: Task) -> tuple[Row, Row, Array]:
 
 def pusher_section() -> str:
     """How well Push-T's demonstrator does what it tries."""
-    with worker_pool(usable_cpus()) as pool:
+    with process_pool(usable_cpus()) as pool:
         firsts = np.array(list(pool.map_unordered(first_target, range(PUSHER_EPISODES))))
     reached = firsts[firsts <= PUSHER_STEPS]
     return PUSHER.format(
@@ -224,7 +225,7 @@ def pusher_section() -> str:
 
 def first_target(seed: int) -> int:
     """Steps to the first target, or one more than allowed; runs in a worker process."""
-    simulator = PushTSimulator(SceneConfig(image_size=16))
+    simulator = PushTSimulator(RenderConfig(image_size=16))
     rng = np.random.default_rng(seed)
     simulator.reset(rng)
     pusher = GeometricPusher(simulator, rng)

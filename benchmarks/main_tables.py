@@ -15,15 +15,14 @@ import tyro
 
 from benchmarks.compare import rows_path
 from benchmarks.setting import RESULTS
-from goalward.config import from_json, read_json
-from goalward.console import show_line
+from goalward.core.config import from_json, read_json
+from goalward.core.console import show_line
+from goalward.core.machine import Provenance
 from goalward.defaults import PresetName
-from goalward.evaluate.origin import Origin
-from goalward.evaluate.rows import EpisodeRow, RowFile
-from goalward.evaluate.timing import Latency
+from goalward.evaluate.latency import Latency
+from goalward.evaluate.results import EpisodeResult, ResultsFile
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.cell import Cell
-from goalward.experiments.experiment import Experiment
+from goalward.experiments.experiment import Cell, Experiment
 from goalward.experiments.stored import merged, save_table, stored_table
 from goalward.experiments.tables import Source, Table, entries_of, rows_by_place, verdicts_on
 
@@ -58,8 +57,8 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
     about: dict[str, Any] = read_json(folder / "about.json")
     pairs: int = about["config"]["count"]
 
-    def rows_of(cell: Cell) -> list[EpisodeRow]:
-        found = RowFile(rows_path(folder, cell.method, cell.seed)).read()
+    def rows_of(cell: Cell) -> list[EpisodeResult]:
+        found = ResultsFile(rows_path(folder, cell.method, cell.seed)).read()
         if len(found) != pairs:
             raise ValueError(f"{folder} has no whole rows of {cell.method}, seed {cell.seed}")
         return found
@@ -67,7 +66,7 @@ def _compared(table: Table, experiment: Experiment, task: str, folder: Path) -> 
     places = rows_by_place(experiment, task, pairs, rows_of)
     latency = about["latency"] if experiment.timed else {}
     times = {name: from_json(Latency, value) for name, value in latency.items()}
-    origin = Origin(
+    origin = Provenance(
         machine=about["machine"],
         git_revision=about["git_revision"],
         versions={"torch": about["torch"]},

@@ -29,13 +29,11 @@ import tyro
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from goalward.console import show_line, show_table
-from goalward.devices import use_threads
-from goalward.planning.base import SeededDraws
-from goalward.planning.cem import CEM
+from goalward.core.console import show_line, show_table
+from goalward.core.machine import use_threads
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig
-from goalward.planning.solvers import make_solver
+from goalward.planning.solvers import CEM, SeededDraws, make_solver
 from goalward.presets import _cpu
 from goalward.world.lewm import LeWM, LeWMConfig
 

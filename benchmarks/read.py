@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from goalward.console import show_table
+from goalward.core.console import show_table
+from goalward.core.machine import usable_cpus
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import Episodes, open_episodes
-from goalward.workers import usable_cpus
 
 EPISODES = 200  # of Two-Room: 20,200 frames of 64 pixels
 FRAMES, STRIDE, BATCH = 4, 5, 64  # a window of LeWM

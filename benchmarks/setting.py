@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from goalward.console import Update, progress
+from goalward.core.console import Update, progress
+from goalward.core.machine import usable_cpus
 from goalward.defaults import PresetName
 from goalward.pipeline import Pipeline
 from goalward.tasks import get_task
-from goalward.workers import usable_cpus
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"

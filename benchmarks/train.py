@@ -28,15 +28,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from goalward.console import show_line, show_table
-from goalward.controllers.gc_idm import GCIDM
-from goalward.controllers.goals import Examples
-from goalward.controllers.train import NETWORK, Training, _draw
+from goalward.control.goals import Examples
+from goalward.control.metrics import NETWORK
+from goalward.control.networks import GCIDM
+from goalward.control.train import Training, _draw
+from goalward.core.arrays import Array
+from goalward.core.console import show_line, show_table
+from goalward.core.machine import use_threads
 from goalward.data.splits import SplitConfig
-from goalward.devices import use_threads
-from goalward.embed import Latents, LatentsCard
 from goalward.presets import controller_config
-from goalward.types import Array
+from goalward.world.latents import Latents, LatentsMetadata
 
 WANTED = 10.0  # data path, goalward over the better DataLoader
 ROWS, LATENT, ACTION = 101, 192, 2  # rows of an episode; numbers of a latent and of an action
@@ -104,7 +105,7 @@ class OneByOne(GCIDM):
 def random_latents(episodes: int) -> Latents:
     """Latents that no encoder made."""
     rng, rows = np.random.default_rng(0), episodes * ROWS
-    card = LatentsCard(
+    metadata = LatentsMetadata(
         world_id="none",
         episodes_id="none",
         task=None,
@@ -118,7 +119,7 @@ def random_latents(episodes: int) -> Latents:
     return Latents(
         folder=Path("random"),
         id="none",
-        card=card,
+        metadata=metadata,
         z=rng.standard_normal((rows, LATENT), dtype=np.float32),
         actions=rng.uniform(-1, 1, (rows, ACTION)).astype(np.float32),
         lengths=np.full(episodes, ROWS, dtype=np.int64),

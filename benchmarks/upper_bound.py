@@ -18,29 +18,26 @@ import tyro
 
 from benchmarks.setting import RESULTS, RUNS, bench_pipeline
 from goalward import defaults
-from goalward.config import content_id, to_json, write_json
-from goalward.console import progress, show_line, show_table
-from goalward.controllers.direct import Decider
-from goalward.controllers.time_to_go import TimeToGo
-from goalward.controllers.train import NETWORK, TIME_TO_GO, Training
-from goalward.controllers.train_config import ControllerConfig
+from goalward.control.act import ActionHead
+from goalward.control.metrics import NETWORK, TIME_TO_GO
+from goalward.control.networks import TimeToGo
+from goalward.control.train import ControllerConfig, Training
+from goalward.core.arrays import Array
+from goalward.core.config import content_id, to_json, write_json
+from goalward.core.console import progress, show_line, show_table
+from goalward.core.machine import git_revision, machine, usable_cpus
 from goalward.data.episodes import open_episodes
 from goalward.defaults import PresetName, ProtocolName
-from goalward.devices import machine
-from goalward.embed import Latents
-from goalward.evaluate.control import waves
-from goalward.evaluate.evaluation import prepare_pairs
-from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig
-from goalward.evaluate.metrics import success_rate
-from goalward.evaluate.pairs import Attempt
+from goalward.evaluate.pairs import Pair, Pairs, PairsConfig
+from goalward.evaluate.rollout import waves
+from goalward.evaluate.run import prepare_pairs
 from goalward.evaluate.simulators import SimulatorPool, simulator_pool
+from goalward.evaluate.statistics import success_rate
 from goalward.pipeline import Pipeline
 from goalward.presets import controller_config
-from goalward.provenance import git_revision
 from goalward.tasks import TASKS
-from goalward.tasks.spec import Row, Task
-from goalward.types import Array
-from goalward.workers import usable_cpus
+from goalward.tasks.task import State, Task
+from goalward.world.latents import Latents
 
 CPU = torch.device("cpu")
 MODES: tuple[Literal["time-to-go", "budget"], ...] = ("time-to-go", "budget")
@@ -82,7 +79,7 @@ def state_latents(pipeline: Pipeline) -> Latents:
     states = replace(latents, z=state_features(task, rows))
     train_ND = states.of_episodes(states.split.train)
     mean, std = (tuple(map(float, f(axis=0))) for f in (train_ND.mean, train_ND.std))
-    return replace(states, card=replace(latents.card, mean=mean, std=std))
+    return replace(states, metadata=replace(latents.metadata, mean=mean, std=std))
 
 
 def train(config: ControllerConfig, latents: Latents, folder: Path, title: str) -> Training:
@@ -101,19 +98,19 @@ def train(config: ControllerConfig, latents: Latents, folder: Path, title: str) 
 
 
 def successes(
-    decide: Decider, pool: SimulatorPool, pairs: FrozenPairs, task: Task, latents: Latents
+    decide: ActionHead, pool: SimulatorPool, pairs: Pairs, task: Task, latents: Latents
 ) -> list[bool]:
     """Whether each pair is solved within the budget."""
-    bounds = (latents.card.action_low, latents.card.action_high)
+    bounds = (latents.metadata.action_low, latents.metadata.action_high)
     low, high = (np.asarray(edge, dtype=np.float32) for edge in bounds)
 
-    def act(states: Sequence[Row], goals: Sequence[Row], left: int) -> Array:
+    def act(states: Sequence[State], goals: Sequence[State], left: int) -> Array:
         z_BD, goal_BD = (torch.from_numpy(_stacked(task, rows)) for rows in (states, goals))
         steps_B = torch.full((len(z_BD),), left)
         with torch.inference_mode():
             return np.clip(decide(z_BD, goal_BD, steps_B).numpy(), low, high)
 
-    def run(wave: Sequence[Attempt]) -> list[bool]:
+    def run(wave: Sequence[Pair]) -> list[bool]:
         moments = pool.begin({k: (a.start, a.goal) for k, a in enumerate(wave)})
         for left in range(defaults.BUDGET, 0, -1):
             active = [k for k in moments if not moments[k].success]
@@ -126,7 +123,7 @@ def successes(
     return [won for wave in waves(pairs.attempts, pool.number) for won in run(wave)]
 
 
-def _stacked(task: Task, rows: Sequence[Row]) -> Array:
+def _stacked(task: Task, rows: Sequence[State]) -> Array:
     columns = {measure.column for measure in task.measures}
     return state_features(task, {c: np.stack([row[c] for row in rows]) for c in columns})
 
@@ -134,7 +131,7 @@ def _stacked(task: Task, rows: Sequence[Row]) -> Array:
 def _trained_on(latents: Latents, preset: PresetName, seed: int) -> str:
     """What tells a training apart from those on other episodes or by another configuration."""
     config = controller_config(preset, latents, seed=seed)
-    return content_id([to_json(config), to_json(latents.card)])[:8]
+    return content_id([to_json(config), to_json(latents.metadata)])[:8]
 
 
 def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
@@ -147,12 +144,12 @@ def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
         split=pipeline.world_config().split,
     )
     pairs = prepare_pairs(pipeline.pairs_folder(wanted), wanted, pipeline.episodes())
-    latents, config = state_latents(pipeline), pairs.card.config
+    latents, config = state_latents(pipeline), pairs.metadata.config
     found: dict[str, list[list[bool]]] = {mode: [] for mode in MODES}
     with simulator_pool(
         config.task,
         config.protocol,
-        pairs.card.scene,
+        pairs.metadata.scene,
         number=min(defaults.ENVIRONMENTS, arguments.pairs),
         workers=usable_cpus(),
     ) as pool:
@@ -166,7 +163,7 @@ def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
             network, head = (training.modules[part].eval() for part in (NETWORK, TIME_TO_GO))
             for mode in MODES:
                 horizon = replace(training.config.horizon, mode=mode)
-                decide = Decider(network, head, horizon)  # type: ignore[arg-type]
+                decide = ActionHead(network, head, horizon)  # type: ignore[arg-type]
                 found[mode].append(successes(decide, pool, pairs, pipeline.task, latents))
     return {
         "arguments": {k: v for k, v in asdict(arguments).items() if k != "runs"},

@@ -15,20 +15,26 @@ import torch
 import tyro
 
 from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
-from goalward.artifacts import load_manifest
-from goalward.config import read_config, read_json, to_json, write_json
-from goalward.console import show_line
+from goalward.core.arrays import Array
+from goalward.core.artifacts import load_manifest
+from goalward.core.config import read_config, read_json, to_json, write_json
+from goalward.core.console import show_line
+from goalward.core.machine import machine
+from goalward.core.random import generator
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.splits import split_episodes
 from goalward.defaults import PresetName
-from goalward.devices import machine
-from goalward.seeding import generator
 from goalward.tasks import TASKS
-from goalward.tasks.spec import Measure
-from goalward.types import Array
-from goalward.world.judge import FULL, known_measures
-from goalward.world.probe import ProbeData, ProbeScore, mlp_probe, probe_rows
-from goalward.world.stage import CURVES, LATENTS, REPORT, WorldReport, judge_world
+from goalward.tasks.task import ProbeTarget
+from goalward.world.metrics import (
+    FULL,
+    ProbeData,
+    ProbeScore,
+    known_measures,
+    mlp_probe,
+    probe_rows,
+)
+from goalward.world.train import CURVES, LATENTS, REPORT, WorldReport, judge_world
 
 WORLDS = RESULTS / "world"
 FLOOR_FRAMES = 6_000  # for the principal components
@@ -89,7 +95,7 @@ def undisturbed_seconds(history: Sequence[Mapping[str, float]]) -> float:
 
 
 def pixel_floor(
-    episodes: Episodes, measures: tuple[Measure, ...], latent_dim: int
+    episodes: Episodes, measures: tuple[ProbeTarget, ...], latent_dim: int
 ) -> tuple[ProbeScore, ...]:
     """The network probe on as many principal components of the frames as a latent has numbers."""
     split = split_episodes(episodes.num_episodes)

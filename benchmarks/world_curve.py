@@ -17,14 +17,10 @@ import tyro
 
 from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
 from benchmarks.world import undisturbed_seconds
-from goalward.artifacts import load_manifest
-from goalward.config import read_json, to_json, write_json
-from goalward.console import show_line
-from goalward.data.episodes import open_episodes
-from goalward.data.splits import split_episodes
-from goalward.defaults import PresetName
-from goalward.devices import machine
-from goalward.drawing import (
+from goalward.core.artifacts import load_manifest
+from goalward.core.config import read_json, to_json, write_json
+from goalward.core.console import show_line
+from goalward.core.figures import (
     CYCLE,
     add_common_legend,
     add_heading,
@@ -35,9 +31,13 @@ from goalward.drawing import (
     save_figure,
     style_axes,
 )
+from goalward.core.machine import machine
+from goalward.data.episodes import open_episodes
+from goalward.data.splits import split_episodes
+from goalward.defaults import PresetName
 from goalward.world.checkpoint import load_world
-from goalward.world.judge import full_probes, known_measures
-from goalward.world.stage import known_task, training_split
+from goalward.world.metrics import full_probes, known_measures
+from goalward.world.train import known_task, training_split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

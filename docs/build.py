@@ -21,11 +21,11 @@ from results_page import results_page
 from world_page import world_page
 
 from goalward.cli import COMMANDS, parse
+from goalward.core.machine import usable_cpus
 from goalward.data.collect import CollectConfig, collect
-from goalward.data.contact_sheet import save_contact_sheet
 from goalward.data.episodes import open_episodes
+from goalward.data.summary import save_contact_sheet
 from goalward.tasks import TASKS
-from goalward.workers import usable_cpus
 
 DOCS = Path(__file__).parent
 WIDTH = "88"

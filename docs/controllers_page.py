@@ -8,7 +8,7 @@ from typing import Any
 
 from provenance_lines import provenance
 
-from goalward.config import read_json
+from goalward.core.config import read_json
 from goalward.experiments.paper import paper_tables
 
 ROOT = Path(__file__).resolve().parents[1]

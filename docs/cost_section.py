@@ -9,12 +9,11 @@ from typing import Any
 from markdown_table import table
 from provenance_lines import provenance
 
-from goalward.config import from_json, read_json
-from goalward.evaluate.methods import REFERENCE
-from goalward.evaluate.timing import Latency, SpeedUp
-from goalward.experiments.experiment import TASKS
+from goalward.core.config import from_json, read_json
+from goalward.evaluate.latency import Latency, SpeedUp
+from goalward.evaluate.specs import REFERENCE
+from goalward.experiments.experiment import GC_IDM, TASKS
 from goalward.experiments.paper import paper_tables
-from goalward.experiments.specs import GC_IDM
 
 ROOT = Path(__file__).resolve().parents[1]
 

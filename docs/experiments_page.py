@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from goalward.report.content import read_report
-from goalward.report.text import legend, markdown_page
+from goalward.experiments.report import legend, markdown_page, read_report
 
 ROOT = Path(__file__).resolve().parents[1]
 PRESETS = ("paper", "cpu-long", "cpu")

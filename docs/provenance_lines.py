@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from goalward.provenance import short_revision
+from goalward.core.machine import short_revision
 
 
 def provenance(results: Sequence[dict[str, Any]]) -> str:

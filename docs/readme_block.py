@@ -10,7 +10,7 @@ from markdown_table import table
 from results_page import ROOT, Comparison, comparisons
 
 from goalward.bundle import NAME as BUNDLED
-from goalward.drawing import (
+from goalward.core.figures import (
     BLUE,
     GREEN,
     INK,
@@ -24,10 +24,10 @@ from goalward.drawing import (
     save_figure,
     style_axes,
 )
-from goalward.evaluate.metrics import Rate
-from goalward.evaluate.timing import SpeedUp
-from goalward.experiments.names import method_name
-from goalward.report.content import read_report
+from goalward.evaluate.latency import SpeedUp
+from goalward.evaluate.statistics import Rate
+from goalward.experiments.experiment import method_name
+from goalward.experiments.report import read_report
 
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "pictures" / "results.png"
 BEGIN, END = "<!-- {}: written by `make docs` -->\n", "<!-- end of the {} -->\n"

@@ -13,14 +13,12 @@ from markdown_table import table
 from provenance_lines import provenance
 
 from goalward.bundle import NAME as BUNDLED
-from goalward.config import from_json, read_json
-from goalward.evaluate.methods import REFERENCE
-from goalward.evaluate.metrics import Rate, design_effect, success_rate
-from goalward.evaluate.rows import EpisodeRow, RowFile
-from goalward.evaluate.summary import ALL, MethodSummary, summarise
-from goalward.evaluate.timing import Latency, SpeedUp
-from goalward.experiments.paper import paper_tables
-from goalward.experiments.paper_figures import trajectory_figure
+from goalward.core.config import from_json, read_json
+from goalward.evaluate.latency import Latency, SpeedUp
+from goalward.evaluate.results import ALL, EpisodeResult, MethodSummary, ResultsFile, summarise
+from goalward.evaluate.specs import REFERENCE
+from goalward.evaluate.statistics import Rate, design_effect, success_rate
+from goalward.experiments.paper import paper_tables, trajectory_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = ("two-room", "reacher", "cube", "push-t")
@@ -93,7 +91,7 @@ class Comparison:
     """One task under one protocol."""
 
     about: dict[str, Any]
-    rows: dict[str, list[EpisodeRow]]  # by method
+    rows: dict[str, list[EpisodeResult]]  # by method
 
     @property
     def size(self) -> int:
@@ -177,9 +175,9 @@ def comparisons(preset: str, protocol: str) -> list[Comparison]:
 
 
 def _comparison(folder: Path) -> Comparison:
-    rows: dict[str, list[EpisodeRow]] = {}
+    rows: dict[str, list[EpisodeResult]] = {}
     for path in sorted(folder.glob("*.jsonl")):
-        for row in RowFile(path).read():
+        for row in ResultsFile(path).read():
             rows.setdefault(row.method, []).append(row)
     return Comparison(about=read_json(folder / "about.json"), rows=rows)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from goalward.artifacts import Stage
+from goalward.core.artifacts import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,31 +13,26 @@ import torch
 from hypothesis import strategies as st
 
 from bad_values import GARBAGE, Values, write
-from goalward.controllers.direct import DirectController
-from goalward.controllers.file import IDMCard, InverseModel, new_inverse_model, save_inverse_model
-from goalward.controllers.gc_idm import GCIDMConfig
-from goalward.controllers.goals import GoalSampler
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.pairwise import PairwiseConfig
-from goalward.controllers.simple import RandomController, ZeroController
-from goalward.controllers.time_to_go import TimeToGoConfig
-from goalward.data.episode_writer import merge_episodes, write_episode
+from goalward.control.act import GCIDMController
+from goalward.control.checkpoint import IDMMetadata, TrainedIDM, new_inverse_model, save_trained_idm
+from goalward.control.controller import RandomController, ZeroController
+from goalward.control.goals import GoalSampler
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGoConfig
+from goalward.core.arrays import Array
 from goalward.data.episodes import Episodes, open_episodes
+from goalward.data.hdf5 import merge_episodes, write_episode
 from goalward.data.splits import SplitConfig
-from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig, freeze_pairs, save_pairs
-from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.simulators import Moment, SimulatorPool
-from goalward.planning.cem import CEM
-from goalward.planning.gradient import Gradient
+from goalward.data.windows import ActionScaler
+from goalward.evaluate.pairs import Pairs, PairsConfig, draw_pairs, save_pairs
+from goalward.evaluate.results import EpisodeResult
+from goalward.evaluate.simulators import SimulatorPool, StepResult
 from goalward.planning.hybrid import HybridConfig, HybridController
-from goalward.planning.icem import ICEM
-from goalward.planning.interpolation import InterpolationConfig, InterpolationController
 from goalward.planning.mpc import MPCConfig, plan_with
-from goalward.planning.mppi import MPPI
-from goalward.planning.solvers import AnySolver
-from goalward.tasks.spec import Row
-from goalward.types import Array
-from goalward.world.checkpoint import ActionScale, World, save_world, world_id
+from goalward.planning.solvers import CEM, ICEM, MPPI, AnySolver, Gradient
+from goalward.planning.waypoints import InterpolationConfig, WaypointController
+from goalward.tasks.task import State
+from goalward.world.checkpoint import World, save_world, world_id
 from goalward.world.lewm import LeWM
 from public_helpers import randomised
 from world_helpers import SIDE, tiny_model
@@ -45,7 +40,7 @@ from world_helpers import SIDE, tiny_model
 LENGTHS = (7, 12, 5, 20)
 ROWS = sum(LENGTHS)
 FRAMES = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)
-SCALE = ActionScale(mean=(0.1, -0.2), std=(0.5, 0.8))
+SCALE = ActionScaler(mean=(0.1, -0.2), std=(0.5, 0.8))
 NETWORK = GCIDMConfig(latent_dim=16, action_dim=2, hidden_dim=8, num_layers=1)
 SOLVERS: dict[str, AnySolver] = {
     "cem": CEM(num_samples=4, num_iters=1, num_elites=2),
@@ -99,8 +94,8 @@ def columns(rows: int = 7, seed: int = 0) -> dict[str, Array]:
     return {"pixels": pixels, "action": action, "state": state, "proprio": state}
 
 
-def row(pair: int) -> EpisodeRow:
-    return EpisodeRow(**{**ROW, "pair": pair})
+def row(pair: int) -> EpisodeResult:
+    return EpisodeResult(**{**ROW, "pair": pair})
 
 
 class Giving:
@@ -122,11 +117,11 @@ class StillPool(SimulatorPool):
     def __init__(self) -> None:
         self.number = 2
 
-    def begin(self, pairs: Mapping[int, tuple[Row, Row]]) -> dict[int, Moment]:
-        return {k: Moment(frame=FRAMES[0], row=start) for k, (start, _) in pairs.items()}
+    def begin(self, pairs: Mapping[int, tuple[State, State]]) -> dict[int, StepResult]:
+        return {k: StepResult(frame=FRAMES[0], row=start) for k, (start, _) in pairs.items()}
 
-    def step(self, actions: Mapping[int, Array]) -> dict[int, Moment]:
-        return {k: Moment(frame=FRAMES[0], row={"state": np.zeros(2)}) for k in actions}
+    def step(self, actions: Mapping[int, Array]) -> dict[int, StepResult]:
+        return {k: StepResult(frame=FRAMES[0], row={"state": np.zeros(2)}) for k in actions}
 
 
 @dataclass(frozen=True)
@@ -140,20 +135,20 @@ class Kit:
         return randomised(tiny_model())
 
     @cached_property
-    def model(self) -> InverseModel:
+    def model(self) -> TrainedIDM:
         return self._model(CARD)
 
     @cached_property
-    def pairwise(self) -> InverseModel:
+    def pairwise(self) -> TrainedIDM:
         network = PairwiseConfig(latent_dim=16, action_dim=2, hidden_dim=8, frameskip=2)
         horizon = {"time_to_go": None, "horizon": HorizonConfig()}
         return self._model({**CARD, "network": network, **horizon})
 
-    def _model(self, card: dict[str, Any]) -> InverseModel:
+    def _model(self, metadata: dict[str, Any]) -> TrainedIDM:
         name = world_id(self.world, SCALE)
         world = World(model=self.world, actions=SCALE, id=name)
         with torch.random.fork_rng():
-            model = new_inverse_model(IDMCard(**{**card, "world_id": name}), world)
+            model = new_inverse_model(IDMMetadata(**{**metadata, "world_id": name}), world)
         for part in (model.network, model.time_to_go):
             if part is not None:
                 part.eval()
@@ -173,7 +168,7 @@ class Kit:
 
     @cached_property
     def model_file(self) -> Path:
-        save_inverse_model(self.folder / "model.safetensors", self.model)
+        save_trained_idm(self.folder / "model.safetensors", self.model)
         return self.folder / "model.safetensors"
 
     @cached_property
@@ -194,9 +189,9 @@ class Kit:
         return open_episodes(self.dataset)
 
     @cached_property
-    def pairs(self) -> FrozenPairs:
+    def pairs(self) -> Pairs:
         config = PairsConfig(task="two-room", count=4, offset=2, episodes="all")
-        return freeze_pairs(self.dataset, config)
+        return draw_pairs(self.dataset, config)
 
     @cached_property
     def pairs_file(self) -> Path:
@@ -218,7 +213,7 @@ class Kit:
 
 MPC = MPCConfig(horizon=2, receding_horizon=1)
 CONTROLLERS: dict[str, Callable[[Kit], Any]] = {
-    "direct": lambda kit: DirectController(kit.model),
+    "direct": lambda kit: GCIDMController(kit.model),
     "zero": lambda kit: ZeroController(2),
     "random": lambda kit: RandomController(2, seed=0),
     "cem": lambda kit: plan_with(kit.model, SOLVERS["cem"], MPC),
@@ -229,7 +224,7 @@ CONTROLLERS: dict[str, Callable[[Kit], Any]] = {
         kit.model,
         HybridConfig(horizon=1, commit=1, search=CEM(num_samples=4, num_iters=1, num_elites=2)),
     ),
-    "interpolation": lambda kit: InterpolationController(
+    "interpolation": lambda kit: WaypointController(
         kit.pairwise, InterpolationConfig(horizon=2, commit=1)
     ),
 }

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from bad_call_kit import CARD, NETWORK, ROW
 from bad_values import SMALL, TINY, Fields
-from goalward.config import to_json
-from goalward.controllers.file import IDMCard
-from goalward.controllers.gc_idm import GCIDMConfig
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.pairwise import PairwiseConfig
-from goalward.controllers.time_to_go import TimeToGoConfig
-from goalward.controllers.train_config import ControllerConfig, IDMSchedule, NoiseConfig
+from goalward.control.checkpoint import IDMMetadata
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGoConfig
+from goalward.control.train import ControllerConfig, IDMSchedule, NoiseConfig
+from goalward.core.config import to_json
 from goalward.data.collect import CollectConfig
 from goalward.data.splits import SplitConfig
-from goalward.embed import EmbedConfig
-from goalward.evaluate.floors import FloorsConfig
-from goalward.evaluate.frozen_pairs import PairsConfig
-from goalward.evaluate.rows import EpisodeRow
-from goalward.planning.cem import CEM
-from goalward.planning.gradient import Gradient
+from goalward.data.windows import ActionScaler
+from goalward.evaluate.baselines import FloorsConfig
+from goalward.evaluate.pairs import PairsConfig
+from goalward.evaluate.results import EpisodeResult
 from goalward.planning.hybrid import HybridConfig
-from goalward.planning.icem import ICEM
-from goalward.planning.interpolation import InterpolationConfig
 from goalward.planning.mpc import MPCConfig
-from goalward.planning.mppi import MPPI
-from goalward.tasks.spec import SceneConfig
-from goalward.world.checkpoint import ActionScale
+from goalward.planning.solvers import CEM, ICEM, MPPI, Gradient
+from goalward.planning.waypoints import InterpolationConfig
+from goalward.tasks.task import RenderConfig
 from goalward.world.encoders import ConvConfig, ViTConfig
+from goalward.world.latents import EmbedConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
+from goalward.world.metrics import MLPProbeConfig
 from goalward.world.objective import ObjectiveConfig
-from goalward.world.probe import MLPProbeConfig
-from goalward.world.train_config import ScheduleConfig, WorldConfig
+from goalward.world.train import ScheduleConfig, WorldConfig
 
 WIDTH, DEPTH, PIXELS = (0, 2**16 + 1), (0, 1001), (0, 4097)
 SAMPLES, ITERS, STEPS = (0, 2**20 + 1), (0, 10**6 + 1), (0, 10**4 + 1)
@@ -78,7 +73,7 @@ CONFIGS: dict[type, Fields] = {
     ControllerConfig: Fields(
         {"network": NETWORK, "schedule": IDMSchedule(steps=5)}, {"data_fraction": (0.0, 1 + TINY)}
     ),
-    IDMCard: Fields(CARD),
+    IDMMetadata: Fields(CARD),
     PredictorConfig: Fields(
         edges=dict.fromkeys(("heads", "dim_head", "mlp_dim"), WIDTH)
         | {"depth": DEPTH, "dropout": SHARE}
@@ -109,18 +104,18 @@ CONFIGS: dict[type, Fields] = {
         edges={"hidden": WIDTH, "batch": WIDTH}
         | {"learning_rate": ABOVE_ZERO, "weight_decay": WEIGHT}
     ),
-    ActionScale: Fields({"mean": (0.0,), "std": (1.0,)}),
+    ActionScaler: Fields({"mean": (0.0,), "std": (1.0,)}),
     SplitConfig: Fields(edges={"held_out_every": (1, 2**63)}),
-    SceneConfig: Fields(edges={"image_size": (15, 513)}),
+    RenderConfig: Fields(edges={"image_size": (15, 513)}),
     CollectConfig: Fields(
-        to_json(CollectConfig.for_task("two-room", episodes=2)) | {"scene": SceneConfig()},
+        to_json(CollectConfig.for_task("two-room", episodes=2)) | {"scene": RenderConfig()},
         {"episodes": (0, 10**7 + 1), "episode_steps": ITERS},
         texts=("task", "demonstrator"),
     ),
     EmbedConfig: Fields(edges={"batch": SAMPLES}),
     PairsConfig: Fields({"task": "two-room"}, texts=("task",)),
     FloorsConfig: Fields(),
-    EpisodeRow: Fields(
+    EpisodeResult: Fields(
         ROW,
         {"pair": (-1, 2**63), "budget": (9, 2**63), "steps": (0, 51)}
         | {"predictor_calls": (-1, 2**63)},

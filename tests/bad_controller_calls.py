@@ -35,12 +35,13 @@ from bad_values import (
     no_tensor,
     no_whole_number,
 )
-from goalward.controllers.direct import load_controller
-from goalward.controllers.file import load_inverse_model
-from goalward.controllers.simple import RandomController, ZeroController
-from goalward.controllers.swm_policy import SwmPolicy
-from goalward.world.checkpoint import load_world, read_tensors, write_tensors
-from goalward.world.frame_encoder import FrameEncoder
+from goalward.control.act import load_controller
+from goalward.control.checkpoint import load_trained_idm
+from goalward.control.controller import RandomController, ZeroController
+from goalward.control.swm_policy import SwmPolicy
+from goalward.core.tensors import read_tensors, write_tensors
+from goalward.world.checkpoint import load_world
+from goalward.world.frozen import FrameEncoder
 
 
 def reset_of(name: str) -> None:
@@ -126,15 +127,15 @@ def swm_policy(draw: Draw, kit: Kit) -> Call:
 def spoilt_card(draw: Draw, kit: Kit) -> Path:
     """A controller's file with a size, or any other value, that cannot be."""
     tensors, facts = read_tensors(kit.model_file)
-    card = json.loads(facts["card"])
-    place, path = card, draw(st.sampled_from(sorted(leaves(card))))
+    metadata = json.loads(facts["card"])
+    place, path = metadata, draw(st.sampled_from(sorted(leaves(metadata))))
     *parents, last = path
     for parent in parents:
         place = place[parent]
     large = st.sampled_from([-1, 0, 2**15, 2**16, 10**6, 2**31, 2**62, 2**70])
     shape = path[0] in ("world", "network", "time_to_go") and type(place[last]) is int
     place[last] = draw(large if shape and draw(st.booleans()) else st.just({"no": 1}))
-    write_tensors(kit.folder / "spoilt.safetensors", tensors, {"card": json.dumps(card)})
+    write_tensors(kit.folder / "spoilt.safetensors", tensors, {"card": json.dumps(metadata)})
     return kit.folder / "spoilt.safetensors"
 
 
@@ -161,13 +162,13 @@ def load_a_controller(draw: Draw, kit: Kit) -> Call:
     return lambda: load_controller(path)
 
 
-@api("path|safetensors|controller|device", lambda kit: load_inverse_model(kit.model_file))
+@api("path|safetensors|controller|device", lambda kit: load_trained_idm(kit.model_file))
 def load_an_inverse_model(draw: Draw, kit: Kit) -> Call:
     if draw(st.booleans()):
         device = draw(either(NO_TEXT, TEXT))
-        return lambda: load_inverse_model(kit.model_file, device=device)
+        return lambda: load_trained_idm(kit.model_file, device=device)
     path = no_model(draw, kit)
-    return lambda: load_inverse_model(path)
+    return lambda: load_trained_idm(path)
 
 
 @api("path|folder|world|bad", lambda kit: load_world(kit.world_folder), examples=60)

@@ -31,17 +31,17 @@ from bad_values import (
     no_whole_number,
     not_none,
 )
-from goalward.config import from_json, override, parse_config, to_json
-from goalward.controllers.train_config import ControllerConfig
-from goalward.data.episode_writer import write_episode
+from goalward.control.train import ControllerConfig
+from goalward.core.config import from_json, override, parse_config, to_json
+from goalward.core.machine import choose_device
+from goalward.core.random import generator
 from goalward.data.episodes import open_episodes
-from goalward.data.pixels import normalise
+from goalward.data.hdf5 import write_episode
 from goalward.data.splits import SplitConfig, split_episodes
-from goalward.devices import choose_device
-from goalward.embed import embed, open_latents
-from goalward.planning.cem import CEM
-from goalward.seeding import generator
+from goalward.planning.solvers import CEM
 from goalward.tasks import get_task
+from goalward.world.frozen import normalise
+from goalward.world.latents import embed, open_latents
 
 
 @api("path|bad.h5", lambda kit: open_episodes(kit.dataset), examples=100)

@@ -40,16 +40,20 @@ from bad_values import (
     not_none,
     write,
 )
-from goalward.controllers.simple import ZeroController
-from goalward.evaluate.cells import Setting
-from goalward.evaluate.control import run_attempts
-from goalward.evaluate.differences import paired_difference
-from goalward.evaluate.frozen_pairs import PairsConfig, freeze_pairs, load_pairs
-from goalward.evaluate.methods import Models, make_method, names
-from goalward.evaluate.metrics import success_rate
-from goalward.evaluate.pairs import Pairs, attempts, draw_pairs
-from goalward.evaluate.summary import summarise_method
-from goalward.evaluate.trajectory import action_jerk, is_monotone, latent_distances
+from goalward.control.controller import ZeroController
+from goalward.evaluate.cells import EvaluationConfig
+from goalward.evaluate.pairs import (
+    PairIndex,
+    PairsConfig,
+    attempts,
+    draw_pair_index,
+    draw_pairs,
+    load_pairs,
+)
+from goalward.evaluate.results import summarise_method
+from goalward.evaluate.rollout import action_jerk, is_monotone, latent_distances, run_attempts
+from goalward.evaluate.specs import Models, make_method, names
+from goalward.evaluate.statistics import paired_difference, success_rate
 from goalward.tasks import get_task
 
 
@@ -102,14 +106,14 @@ def read_attempts(draw: Draw, kit: Kit) -> Call:
 
 
 def attempts_of(kit: Kit, starts: Any, goals: Any) -> object:
-    pairs = Pairs(start_rows=starts, goal_rows=goals)
+    pairs = PairIndex(start_rows=starts, goal_rows=goals)
     return attempts(kit.episodes, get_task("two-room"), pairs)
 
 
 def drawn(kit: Kit, **changes: Any) -> object:
     task = get_task("two-room")
     arguments = {"count": 3, "seed": 0, "offset": 2, **changes}
-    return draw_pairs(kit.episodes, task, task.protocols["paper"], **arguments)
+    return draw_pair_index(kit.episodes, task, task.protocols["paper"], **arguments)
 
 
 @api("count|seed|offset|episode|pairs", drawn)
@@ -131,7 +135,7 @@ def freeze_some_pairs(draw: Draw, kit: Kit) -> Call:
     far = st.integers(max(LENGTHS), 10**9).map(lambda n: PairsConfig(task="two-room", offset=n))
     good = {"dataset": kit.dataset, "config": PairsConfig(task="two-room", count=1, offset=2)}
     bad = one_bad(draw, good, dataset=NO_PATH, config=either(JUNK, many, far))
-    return lambda: freeze_pairs(**bad)
+    return lambda: draw_pairs(**bad)
 
 
 LEAVES = {
@@ -169,7 +173,10 @@ def method(kit: Kit, spec: str, action_dim: int = 2) -> Any:
     return make_method(spec, models, action_dim=action_dim)
 
 
-@api("pairs|budget|environments", lambda kit: Setting(pairs=kit.pairs, budget=5, environments=2))
+@api(
+    "pairs|budget|environments",
+    lambda kit: EvaluationConfig(pairs=kit.pairs, budget=5, environments=2),
+)
 def setting(draw: Draw, kit: Kit) -> Call:
     arguments = one_bad(
         draw,
@@ -178,7 +185,7 @@ def setting(draw: Draw, kit: Kit) -> Call:
         budget=no_whole_number(1, 10**9),
         environments=no_whole_number(),
     )
-    return lambda: Setting(**arguments)
+    return lambda: EvaluationConfig(**arguments)
 
 
 def run(kit: Kit, actions: Any = None, budget: Any = 2) -> object:

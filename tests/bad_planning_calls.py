@@ -21,10 +21,9 @@ from bad_values import (
     no_whole_number,
     not_none,
 )
-from goalward.planning.base import SeededDraws
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCController
-from goalward.planning.solvers import make_solver
+from goalward.planning.solvers import SeededDraws, make_solver
 from goalward.world.checkpoint import World
 
 NO_COST: Values = st.one_of(

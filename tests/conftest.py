@@ -14,7 +14,7 @@ import torch
 
 from goalward.data.collect import CollectConfig, collect
 from goalward.tasks import TASKS
-from goalward.tasks.spec import SceneConfig, Simulator
+from goalward.tasks.task import RenderConfig, Simulator
 
 torch.set_num_threads(1)  # tiny tensors: two threads mostly wait for each other
 
@@ -53,8 +53,8 @@ def dataset(shared_folder: Path) -> Callable[[str], Path]:
 @pytest.fixture
 def smoke_runs(shared_folder: Path, tmp_path: Path) -> Path:
     """A copy of runs of the preset `smoke` with Two-Room's world model and controller (seed 42)."""
-    from goalward.experiments.cell import Cell
-    from goalward.experiments.lab import Lab
+    from goalward.experiments.experiment import Cell
+    from goalward.experiments.run import Lab
 
     shared = shared_folder / "smoke-runs"
     with alone(shared):
@@ -71,7 +71,7 @@ def simulator() -> Callable[[str], Simulator]:
 
     def get(task: str) -> Simulator:
         if task not in made:
-            made[task] = TASKS[task].simulator(SceneConfig(image_size=64))
+            made[task] = TASKS[task].simulator(RenderConfig(image_size=64))
         return made[task]
 
     return get

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from goalward.controllers.train_config import ControllerConfig
+from goalward.control.train import ControllerConfig
+from goalward.core.arrays import Array
 from goalward.data.splits import SplitConfig
-from goalward.embed import Latents, LatentsCard, embed, open_latents
 from goalward.presets import controller_config
-from goalward.types import Array
 from goalward.world.checkpoint import save_world
+from goalward.world.latents import Latents, LatentsMetadata, embed, open_latents
 from goalward.world.lewm import LeWM
 from world_helpers import tiny_model, write_dots
 
@@ -22,7 +22,7 @@ from world_helpers import tiny_model, write_dots
 def made_latents(z: Array, actions: Array, lengths: list[int]) -> Latents:
     """Latents that no encoder made."""
     flat = z.astype(np.float32)
-    card = LatentsCard(
+    metadata = LatentsMetadata(
         world_id="none",
         episodes_id="none",
         task=None,
@@ -36,7 +36,7 @@ def made_latents(z: Array, actions: Array, lengths: list[int]) -> Latents:
     return Latents(
         folder=Path("made"),
         id="none",
-        card=card,
+        metadata=metadata,
         z=flat,
         actions=actions.astype(np.float32),
         lengths=np.array(lengths, dtype=np.int64),

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from goalward.data.episode_writer import merge_episodes, write_episode
-from goalward.types import Array
+from goalward.core.arrays import Array
+from goalward.data.hdf5 import merge_episodes, write_episode
 
 LENGTHS = (7, 12, 5, 20)
 TASK = {"task": "two-room"}

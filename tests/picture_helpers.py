@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from goalward.types import Array
+from goalward.core.arrays import Array
 
 
 def pixels(path: Path) -> Array:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artifact_helpers import names, refusal, write
-from goalward import artifacts
-from goalward.artifacts import Stage, load_manifest
+from goalward.core import artifacts
+from goalward.core.artifacts import Stage, load_manifest
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 

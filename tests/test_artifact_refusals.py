@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from artifact_helpers import Config, Model, a_stage, names, refusal, write
-from goalward.artifacts import load_manifest
-from goalward.config import content_id, read_json, write_json
+from goalward.core.artifacts import load_manifest
+from goalward.core.config import content_id, read_json, write_json
 
 
 def test_writing_a_complete_stage_again_is_refused(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import goalward
 from artifact_helpers import Config, Model, a_stage, names, refusal, write
-from goalward.artifacts import load_manifest
-from goalward.config import read_json, to_json, write_json
+from goalward.core.artifacts import load_manifest
+from goalward.core.config import read_json, to_json, write_json
 
 
 def test_id_changes_with_everything_the_result_depends_on(tmp_path: Path) -> None:

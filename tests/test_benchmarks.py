@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from goalward.config import read_json
-from goalward.evaluate.rows import RowFile
+from goalward.core.config import read_json
+from goalward.evaluate.results import ResultsFile
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.stored import stored_table
 from goalward.planning.mpc import MPCConfig
@@ -141,7 +141,7 @@ def test_the_bundled_weights_are_compared_without_any_training(
     assert about["seconds"] == {} and sorted(about["latency"]) == [
         *("gc-idm", "gc-idm-onnx", "gradient:solver.num_iters=1", "zero")
     ]
-    rows = [row for path in out.glob("*.jsonl") for row in RowFile(path).read()]
+    rows = [row for path in out.glob("*.jsonl") for row in ResultsFile(path).read()]
     assert len(rows) == 4 * 2 and {row.pairs for row in rows} == {about["pairs"]}
 
 
@@ -219,7 +219,7 @@ def test_compared_rows_fill_the_tasks_that_a_table_lacks(monkeypatch: pytest.Mon
     assert origin.git_revision == about["git_revision"]
     ours = {(e.method, e.point): e.summary for e in found.entries if e.task == "cube"}
     assert len(ours) == len(entries)
-    search = RowFile(rows / "cube" / "paper" / "cem-seed42.jsonl").read()
+    search = ResultsFile(rows / "cube" / "paper" / "cem-seed42.jsonl").read()
     assert ours["cem", "all pairs"].rate.mean == np.mean([row.success for row in search])
     assert ours["cem", "first 50"].rate.mean == np.mean([row.success for row in search[:50]])
     assert ours["gc-idm", "all pairs"].seeds == 3

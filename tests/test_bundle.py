@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from goalward import bundle, cli
-from goalward.controllers.direct import DirectController
-from goalward.controllers.file import (
-    InverseModel,
+from goalward.control.act import GCIDMController
+from goalward.control.checkpoint import (
+    TrainedIDM,
     in_half_precision,
-    load_inverse_model,
+    load_trained_idm,
     model_id,
-    save_inverse_model,
+    save_trained_idm,
 )
 from goalward.defaults import ProtocolName
-from goalward.evaluate.frozen_pairs import PairsConfig, freeze_pairs, save_pairs
+from goalward.evaluate.pairs import PairsConfig, draw_pairs, save_pairs
 from goalward.tasks import get_task
 from test_cli import refusal
 from test_evaluate_cli import controller_fixture, episodes_fixture  # noqa: F401
@@ -37,15 +37,15 @@ def bundled_fixture(
     folder = tmp_path / "bundled"
     folder.mkdir()
     monkeypatch.setattr(bundle, "FOLDER", folder)
-    half = in_half_precision(load_inverse_model(controller))
-    save_inverse_model(folder / "two-room.safetensors", half, half=True)
+    half = in_half_precision(load_trained_idm(controller))
+    save_trained_idm(folder / "two-room.safetensors", half, half=True)
     config = PairsConfig(task="two-room", count=3, offset=10, episodes="all")
-    save_pairs(folder / "two-room.npz", freeze_pairs(episodes, config))
+    save_pairs(folder / "two-room.npz", draw_pairs(episodes, config))
     return folder
 
 
-def actions(model: InverseModel) -> np.ndarray:
-    controller = DirectController(model)
+def actions(model: TrainedIDM) -> np.ndarray:
+    controller = GCIDMController(model)
     controller.reset(FRAMES[::-1].copy(), 50)
     return controller.act(FRAMES)
 
@@ -53,24 +53,24 @@ def actions(model: InverseModel) -> np.ndarray:
 def test_a_file_of_half_the_size_gives_the_rounded_model_back_bit_for_bit(
     controller: Path, tmp_path: Path
 ) -> None:
-    model = load_inverse_model(controller)
+    model = load_trained_idm(controller)
     half = in_half_precision(model)
-    save_inverse_model(tmp_path / "half.safetensors", half, half=True)
-    save_inverse_model(tmp_path / "whole.safetensors", model)
+    save_trained_idm(tmp_path / "half.safetensors", half, half=True)
+    save_trained_idm(tmp_path / "whole.safetensors", model)
     small, large = (tmp_path / f"{name}.safetensors" for name in ("half", "whole"))
     assert small.stat().st_size < 0.6 * large.stat().st_size
-    loaded = load_inverse_model(small)
+    loaded = load_trained_idm(small)
     assert model_id(loaded) == model_id(half) != model_id(model)
-    assert loaded.card.world_id != model.card.world_id  # another encoder, by its last bits
+    assert loaded.metadata.world_id != model.metadata.world_id  # another encoder, by its last bits
     np.testing.assert_array_equal(actions(loaded), actions(half))
     np.testing.assert_allclose(actions(loaded), actions(model), atol=0.02)
     assert all(t.dtype != torch.float16 for t in loaded.network.state_dict().values())
 
 
 def test_half_precision_never_changes_a_weight_unasked(controller: Path, tmp_path: Path) -> None:
-    model = load_inverse_model(controller)
+    model = load_trained_idm(controller)
     with pytest.raises(ValueError, match="would change tensor"):
-        save_inverse_model(tmp_path / "m.safetensors", model, half=True)
+        save_trained_idm(tmp_path / "m.safetensors", model, half=True)
     with torch.no_grad():
         next(model.network.parameters()).fill_(1e6)
     with pytest.raises(ValueError, match=r"in half precision: tensor .* infinity"):
@@ -106,11 +106,14 @@ def test_what_ships_is_small_and_of_its_task() -> None:
     assert "two-room" in [path.stem for path in shipped]
     assert sum(path.stat().st_size for path in bundle.FOLDER.iterdir()) <= 40e6
     for path in shipped:
-        card = load_inverse_model(bundle.controller_path(path.stem)).card
+        metadata = load_trained_idm(bundle.controller_path(path.stem)).metadata
         pairs = bundle.bundled_pairs(path.stem, 50)
-        assert card.task == pairs.card.config.task == path.stem
+        assert metadata.task == pairs.metadata.config.task == path.stem
         # Pairs of episodes that neither world model nor controller was trained on.
-        assert pairs.card.config.episodes == "test" and card.split == pairs.card.config.split
+        assert (
+            pairs.metadata.config.episodes == "test"
+            and metadata.split == pairs.metadata.config.split
+        )
 
 
 @pytest.mark.parametrize("protocol", ["moderate", "strict"])
@@ -124,8 +127,10 @@ def test_stricter_protocols_take_the_shipped_pairs_that_they_admit(
     wanted = [a.recorded for a, is_in in zip(every, admitted, strict=True) if is_in][:count]
     np.testing.assert_array_equal([a.recorded for a in found.attempts], wanted)
     assert [a.pair for a in found.attempts] == list(range(count))
-    assert found.card.config == PairsConfig(task=task, protocol=protocol, count=count)
-    assert found.card.scene.physics == rule.physics  # of Two-Room: without a way through the wall
+    assert found.metadata.config == PairsConfig(task=task, protocol=protocol, count=count)
+    assert (
+        found.metadata.scene.physics == rule.physics
+    )  # of Two-Room: without a way through the wall
     with pytest.raises(ValueError, match=f"1 to {sum(admitted)}, .* for protocol {protocol}"):
         bundle.bundled_pairs(task, sum(admitted) + 1, protocol)
 

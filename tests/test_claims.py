@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from goalward.evaluate.differences import unpaired_difference
-from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.timing import Latency
+from goalward.evaluate.latency import Latency
+from goalward.evaluate.results import EpisodeResult
+from goalward.evaluate.statistics import unpaired_difference
 from goalward.experiments.catalog import EXPERIMENTS
+from goalward.experiments.claims import judge_claim
 from goalward.experiments.experiment import Claim
-from goalward.experiments.verdict import judge_claim
 from test_evaluation import row
 
 
@@ -39,7 +39,7 @@ def test_claims_name_methods_and_points_that_are_measured() -> None:
 def test_a_claim_is_judged_by_its_interval(
     ours: range, theirs: range, margin: float, verdict: str
 ) -> None:
-    def rows(method: str, wins: range) -> list[EpisodeRow]:
+    def rows(method: str, wins: range) -> list[EpisodeResult]:
         return [row(method=method, pair=pair, success=pair in wins) for pair in range(50)]
 
     claim = Claim(text="x", better=("a", "1"), worse=("b", "1"), margin=margin)

@@ -21,8 +21,9 @@ from PIL import Image
 from episode_helpers import make_episode
 from goalward import cli
 from goalward.commands.machine import Tasks
-from goalward.data.episode_writer import merge_episodes, write_episode
-from goalward.tasks import TASKS, gl
+from goalward.data.hdf5 import merge_episodes, write_episode
+from goalward.tasks import TASKS
+from goalward.tasks import rendering as gl
 
 Dataset = Callable[[str], Path]
 Capture = pytest.CaptureFixture[str]
@@ -241,7 +242,7 @@ def test_inspect_tells_what_training_will_refuse_and_reads_what_it_may_not_write
     merge_episodes([tmp_path / "part.h5"], tmp_path / "episodes.h5")
     with h5py.File(tmp_path / "episodes.h5", "r+") as file:
         file["action"][3] = np.nan
-    monkeypatch.setattr("goalward.data.contact_sheet.save_contact_sheet", read_only)
+    monkeypatch.setattr("goalward.data.summary.save_contact_sheet", read_only)
     run = ["inspect", str(tmp_path / "episodes.h5")]
     assert cli.main([*run, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from goalward import cli
-from goalward.artifacts import load_manifest
+from goalward.core.artifacts import load_manifest
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.tasks import TASKS, get_task

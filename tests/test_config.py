@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goalward.config import (
+from goalward.core.config import (
     canonical,
     content_id,
     differences,
@@ -290,7 +290,7 @@ def test_differences_name_three_keys_and_count_the_rest() -> None:
     assert differences({"gone": None}, {}) == "gone: null -> -"
 
 
-@pytest.mark.parametrize("module", ["goalward.config", "goalward.artifacts"])
+@pytest.mark.parametrize("module", ["goalward.core.config", "goalward.core.artifacts"])
 def test_import_is_light(module: str) -> None:
     code = f"import sys, {module}; print({{'numpy', 'torch', 'h5py'}} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(SRC)}

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from goalward import console
+from goalward.core import console
 
 PROGRAM = """
 import time

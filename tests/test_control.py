@@ -11,17 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
-from goalward.evaluate.control import Episode, run_attempts
-from goalward.evaluate.pairs import Attempt, attempts, draw_pairs
-from goalward.evaluate.rollout import begin, run_episode
-from goalward.evaluate.simulators import SimulatorPool, simulator_pool
+from goalward.engines.local import actors
+from goalward.evaluate.pairs import Pair, attempts, draw_pair_index
+from goalward.evaluate.rollout import Episode, run_attempts
+from goalward.evaluate.simulators import SimulatorPool, begin, run_episode, simulator_pool
 from goalward.tasks import get_task
-from goalward.tasks.spec import SceneConfig
-from goalward.types import Array
-from goalward.workers import servants
+from goalward.tasks.task import RenderConfig
 
-SCENE = SceneConfig(image_size=32)
+SCENE = RenderConfig(image_size=32)
 BUDGET = 30
 
 
@@ -61,10 +60,10 @@ class GoalChaser:
 
 
 @pytest.fixture(name="work", scope="module")
-def work_fixture(dataset: Callable[[str], Path]) -> list[Attempt]:
+def work_fixture(dataset: Callable[[str], Path]) -> list[Pair]:
     task = get_task("two-room")
     with open_episodes(dataset("two-room")) as episodes:
-        pairs = draw_pairs(episodes, task, task.protocols["paper"], 7, seed=0)
+        pairs = draw_pair_index(episodes, task, task.protocols["paper"], 7, seed=0)
         work = attempts(episodes, task, pairs)
     with_frames = []
     simulator = task.simulator(SCENE)
@@ -80,7 +79,7 @@ def pool_fixture() -> Iterator[SimulatorPool]:
         yield pool
 
 
-def run(work: list[Attempt], pool: SimulatorPool) -> tuple[list[Episode], GoalChaser]:
+def run(work: list[Pair], pool: SimulatorPool) -> tuple[list[Episode], GoalChaser]:
     controller = GoalChaser()
     seen: list[int] = []
     found = run_attempts(
@@ -95,7 +94,7 @@ def run(work: list[Attempt], pool: SimulatorPool) -> tuple[list[Episode], GoalCh
     return found, controller
 
 
-def alone(attempt: Attempt) -> tuple[int | None, list[Array]]:
+def alone(attempt: Pair) -> tuple[int | None, list[Array]]:
     """The same attempt in this process, with one simulator."""
     task = get_task("two-room")
     protocol, simulator = task.protocols["paper"], task.simulator(SCENE)
@@ -112,7 +111,7 @@ def alone(attempt: Attempt) -> tuple[int | None, list[Array]]:
 
 
 def test_every_pair_is_run_once_and_as_it_would_be_alone(
-    work: list[Attempt], pool: SimulatorPool
+    work: list[Pair], pool: SimulatorPool
 ) -> None:
     found, controller = run(work, pool)
     assert [episode.pair for episode in found] == [attempt.pair for attempt in work]
@@ -128,7 +127,7 @@ def test_every_pair_is_run_once_and_as_it_would_be_alone(
 
 
 def test_the_result_does_not_depend_on_the_number_of_workers(
-    work: list[Attempt], pool: SimulatorPool
+    work: list[Pair], pool: SimulatorPool
 ) -> None:
     with simulator_pool("two-room", "paper", SCENE, number=3, workers=1) as single:
         one, _ = run(work[:4], single)
@@ -138,7 +137,7 @@ def test_the_result_does_not_depend_on_the_number_of_workers(
         np.testing.assert_array_equal(a.actions, b.actions)
 
 
-def test_more_environments_than_pairs_stay_idle(work: list[Attempt], pool: SimulatorPool) -> None:
+def test_more_environments_than_pairs_stay_idle(work: list[Pair], pool: SimulatorPool) -> None:
     found, controller = run(work[:1], pool)
     assert len(found) == 1 and controller.resets == [1]
 
@@ -171,7 +170,7 @@ class Moody:
 
 
 def test_what_a_worker_refuses_is_refused_and_a_dead_worker_is_told_in_one_line() -> None:
-    with servants(Moody, "Bartleby", workers=2) as pool:
+    with actors(Moody, "Bartleby", workers=2) as pool:
         assert sorted(pool.ask({0: 1, 1: 21})) == [2, 42]
         with pytest.raises(ValueError, match="Bartleby refuses"):
             pool.ask({0: "refuse", 1: 5})

@@ -21,14 +21,14 @@ from controller_helpers import (  # noqa: F401
     smoke,
     tiny_world_fixture,
 )
-from goalward.controllers.direct import DirectController, load_controller
-from goalward.controllers.file import load_inverse_model, save_inverse_model
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.pairwise import PairwiseConfig
-from goalward.controllers.stage import train_controller
-from goalward.controllers.swm_policy import SwmPolicy
-from goalward.types import Array
-from goalward.world.checkpoint import read_tensors, write_tensors
+from goalward.control.act import GCIDMController, load_controller
+from goalward.control.checkpoint import load_trained_idm, save_trained_idm
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import PairwiseConfig
+from goalward.control.swm_policy import SwmPolicy
+from goalward.control.train import train_controller
+from goalward.core.arrays import Array
+from goalward.core.tensors import read_tensors, write_tensors
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)
 GOALS = np.random.default_rng(1).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)
@@ -42,11 +42,11 @@ def trained_fixture(tmp_path_factory: pytest.TempPathFactory, dot_latents: Path)
 
 
 @pytest.fixture(name="controller")
-def controller_fixture(trained: Path) -> DirectController:
+def controller_fixture(trained: Path) -> GCIDMController:
     return load_controller(trained)
 
 
-def budget_controller(trained: Path) -> DirectController:
+def budget_controller(trained: Path) -> GCIDMController:
     return load_controller(trained, horizon=HorizonConfig(mode="budget"))
 
 
@@ -61,7 +61,7 @@ def test_a_controller_file_alone_acts_elsewhere_without_dataset_or_training(
     np.save(tmp_path / "goals.npy", GOALS)
     code = (
         "import numpy as np, sys\n"
-        "from goalward.controllers.direct import load_controller\n"
+        "from goalward.control.act import load_controller\n"
         "c = load_controller('mine.safetensors')\n"
         "c.reset(np.load('goals.npy'), 50)\n"
         "np.testing.assert_allclose("
@@ -81,7 +81,7 @@ def test_a_controller_file_alone_acts_elsewhere_without_dataset_or_training(
     assert done.stdout.strip() == "[]"
 
 
-def test_environments_do_not_influence_each_other(controller: DirectController) -> None:
+def test_environments_do_not_influence_each_other(controller: GCIDMController) -> None:
     controller.reset(GOALS, [50, 40, 30, 20, 1])
     together = controller.act(FRAMES)
     assert together.shape == (5, 2) and together.dtype == np.float32
@@ -90,7 +90,7 @@ def test_environments_do_not_influence_each_other(controller: DirectController) 
         np.testing.assert_allclose(controller.act(FRAMES[k]), together[k], atol=1e-5)
 
 
-def test_a_goal_is_encoded_once(controller: DirectController) -> None:
+def test_a_goal_is_encoded_once(controller: GCIDMController) -> None:
     counts: list[int] = []
     encode: Any = controller._encode
 
@@ -145,7 +145,7 @@ def test_the_budget_is_counted_down_or_told(trained: Path) -> None:
     np.testing.assert_array_equal(counted[3], told[2])  # a spent budget counts as one last step
 
 
-def test_frames_of_any_size_are_resized_in_one_go(controller: DirectController) -> None:
+def test_frames_of_any_size_are_resized_in_one_go(controller: GCIDMController) -> None:
     small = np.broadcast_to(FRAMES[:, :1, :1], FRAMES.shape)  # one colour: no size loses any of it
     large = np.broadcast_to(FRAMES[:, :1, :1], (5, 224, 224, 3))
     controller.reset(GOALS, 50)
@@ -157,11 +157,11 @@ def test_frames_of_any_size_are_resized_in_one_go(controller: DirectController) 
 
 
 def test_actions_stay_within_the_bounds(trained: Path) -> None:
-    model = load_inverse_model(trained)
+    model = load_trained_idm(trained)
     with torch.no_grad():
         model.network.head.bias.copy_(torch.tensor([50.0, -50.0]))
-    card = replace(model.card, action_low=(-0.5, -2.0), action_high=(0.25, 2.0))
-    controller = DirectController(replace(model, card=card))
+    metadata = replace(model.metadata, action_low=(-0.5, -2.0), action_high=(0.25, 2.0))
+    controller = GCIDMController(replace(model, metadata=metadata))
     controller.reset(GOALS, 50)
     np.testing.assert_array_equal(controller.act(FRAMES), np.tile([0.25, -2.0], (5, 1)))
 
@@ -202,13 +202,13 @@ def test_the_horizon_is_the_budget_a_constant_or_the_time_to_go(trained: Path) -
     ],
 )
 def test_unusable_goals_and_budgets_are_refused(
-    controller: DirectController, goals: Any, budget: Any, said: str
+    controller: GCIDMController, goals: Any, budget: Any, said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
         controller.reset(goals, budget)
 
 
-def test_unusable_frames_are_refused(controller: DirectController) -> None:
+def test_unusable_frames_are_refused(controller: GCIDMController) -> None:
     with pytest.raises(ValueError, match="call reset"):
         controller.act(FRAMES)
     with pytest.raises(ValueError, match="reset all of them first"):
@@ -253,20 +253,22 @@ def test_files_that_are_no_controllers_are_refused(
 def test_a_file_whose_encoder_is_not_the_one_it_was_trained_on_is_refused_with_both_ids(
     trained: Path, tmp_path: Path
 ) -> None:
-    model = load_inverse_model(trained)
+    model = load_trained_idm(trained)
     with torch.no_grad():
         next(model.world.parameters()).add_(0.1)
-    save_inverse_model(tmp_path / "x.safetensors", model)
-    with pytest.raises(ValueError, match=f"its encoder is [0-9a-f]{{16}}.*{model.card.world_id}"):
+    save_trained_idm(tmp_path / "x.safetensors", model)
+    with pytest.raises(
+        ValueError, match=f"its encoder is [0-9a-f]{{16}}.*{model.metadata.world_id}"
+    ):
         load_controller(tmp_path / "x.safetensors")
 
 
 def test_a_model_without_the_needed_parts_is_no_controller(
     trained: Path, dot_latents: Path, tmp_path: Path
 ) -> None:
-    model = load_inverse_model(trained)
+    model = load_trained_idm(trained)
     with pytest.raises(ValueError, match="no time-to-go head"):
-        DirectController(replace(model, time_to_go=None))
+        GCIDMController(replace(model, time_to_go=None))
     pairwise = PairwiseConfig(latent_dim=16, action_dim=2, hidden_dim=8)
     config = replace(
         smoke(dot_latents, 2, time_to_go=None, horizon=HorizonConfig()), network=pairwise
@@ -319,7 +321,7 @@ def test_as_a_policy_it_resets_where_an_episode_begins() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # the library's own
 def test_stable_worldmodel_evaluates_it_as_a_policy(
-    controller: DirectController, dataset: Callable[[str], Path]
+    controller: GCIDMController, dataset: Callable[[str], Path]
 ) -> None:
     swm = pytest.importorskip("stable_worldmodel")
     from stable_worldmodel.data import load_dataset

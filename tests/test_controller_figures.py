@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalward.controllers import figures
-from goalward.controllers.figures import save_curves
-from goalward.controllers.judge import ActionError, Coverage, TimeToGoQuality
+from goalward.control import metrics as figures
+from goalward.control.metrics import ActionMetrics, Coverage, TimeToGoMetrics, save_curves
 from picture_helpers import pixels, titles
 
-Row = dict[str, float]
+State = dict[str, float]
 LOSSES = ("network", "time_to_go")
 
 
-def history(*losses: str, rows: int = 100) -> list[Row]:
+def history(*losses: str, rows: int = 100) -> list[State]:
     """Losses at every row, validation errors at every tenth row of their own."""
-    made: list[Row] = []
+    made: list[State] = []
     for k in range(1, rows + 1):
         time = {"step": 50.0 * k, "seconds": 9.0 * k}
         made.append({**time, "lr": 1e-3, **dict.fromkeys(losses, 2.0 / k)})
@@ -28,17 +27,17 @@ def history(*losses: str, rows: int = 100) -> list[Row]:
     return made
 
 
-def errors(**r2: float) -> list[ActionError]:
+def errors(**r2: float) -> list[ActionMetrics]:
     """Errors with these R², by horizons such as `h2_5`."""
     names = [name.removeprefix("h").replace("_", "-") for name in r2]
     return [
-        ActionError(horizons=name, count=1000, mse=0.1, cosine=0.9, r2=value)
+        ActionMetrics(horizons=name, count=1000, mse=0.1, cosine=0.9, r2=value)
         for name, value in zip(names, r2.values(), strict=True)
     ]
 
 
 BUCKETS = errors(all=0.75, h1=0.95, h2_5=0.8, h6_10=0.6)
-QUALITY = TimeToGoQuality(
+QUALITY = TimeToGoMetrics(
     loss=2.0,
     median_error=3.0,
     mean_steps=25.0,
@@ -110,7 +109,7 @@ def test_calibration_is_observed_over_expected_coverage(drawn: list[Any]) -> Non
 
 @pytest.mark.parametrize("rows", [history("network"), [{"step": 1, "validation/network": 0.5}]])
 def test_a_single_error_and_no_time_to_go_leave_one_panel(
-    rows: list[Row], tmp_path: Path, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
+    rows: list[State], tmp_path: Path, drawn: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_curves(tmp_path / "curves.png", rows, BUCKETS[:1], None, "a run")
     assert titles(drawn[0]) == ["action error (MSE)"]
@@ -120,7 +119,7 @@ def test_a_single_error_and_no_time_to_go_leave_one_panel(
 
 
 @pytest.mark.parametrize("rows", [[], [{"step": 1, "seconds": 2.0, "lr": 0.1}]])
-def test_a_history_without_errors_is_refused(rows: list[Row], tmp_path: Path) -> None:
+def test_a_history_without_errors_is_refused(rows: list[State], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no curve to draw"):
         save_curves(tmp_path / "curves.png", rows, BUCKETS, QUALITY, "a run")
     assert list(tmp_path.iterdir()) == []

@@ -22,18 +22,26 @@ from controller_helpers import (  # noqa: F401
     tiny_world_fixture,
 )
 from goalward import cli
-from goalward.controllers.file import load_inverse_model
-from goalward.controllers.gc_idm import GCIDMConfig
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.judge import ActionError, balanced_error
-from goalward.controllers.stage import CPU, judge_controller, train_controller
-from goalward.controllers.time_to_go import TimeToGoConfig
-from goalward.controllers.train import LOG_EVERY, Training, training_episodes
-from goalward.controllers.train_config import ControllerConfig, IDMSchedule, NoiseConfig
+from goalward.control.checkpoint import load_trained_idm
+from goalward.control.horizon import HorizonConfig
+from goalward.control.metrics import ActionMetrics, balanced_error
+from goalward.control.networks import GCIDMConfig, TimeToGoConfig
+from goalward.control.train import (
+    CPU,
+    LOG_EVERY,
+    ControllerConfig,
+    IDMSchedule,
+    NoiseConfig,
+    Training,
+    judge_controller,
+    train_controller,
+    training_episodes,
+)
+from goalward.core.tensors import read_tensors
 from goalward.data.episodes import Index
-from goalward.embed import embed, open_latents
 from goalward.presets import controller_config
-from goalward.world.checkpoint import read_tensors, save_world
+from goalward.world.checkpoint import save_world
+from goalward.world.latents import embed, open_latents
 from goalward.world.lewm import LeWM
 from test_cli import refusal
 from world_helpers import ROWS, dots_fixture, tiny_model  # noqa: F401
@@ -85,8 +93,8 @@ def test_the_best_weights_are_those_that_do_best_at_all_distances_alike(
 
 
 def test_an_error_that_is_halved_counts_the_same_at_every_distance() -> None:
-    def errors(*mse: float) -> list[ActionError]:
-        return [ActionError(horizons="", count=1, mse=m, cosine=0, r2=0) for m in (9.0, *mse)]
+    def errors(*mse: float) -> list[ActionMetrics]:
+        return [ActionMetrics(horizons="", count=1, mse=m, cosine=0, r2=0) for m in (9.0, *mse)]
 
     assert balanced_error(errors(0.01, 0.5)) == pytest.approx(balanced_error(errors(0.02, 0.25)))
     assert balanced_error(errors(0.005, 0.6)) < balanced_error(errors(0.01, 0.5))
@@ -218,7 +226,7 @@ def test_only_the_long_preset_leaves_the_papers_network(dot_latents: Path) -> No
     assert short.network == controller_config("paper", latents).network
     assert long.network == replace(short.network, dropout=0.0)
     assert long.time_to_go == TimeToGoConfig(dropout=0.0)
-    pushing = replace(latents, card=replace(latents.card, task="push-t"))
+    pushing = replace(latents, metadata=replace(latents.metadata, task="push-t"))
     deep = controller_config("cpu-long", pushing)
     assert deep.network == replace(long.network, num_layers=5)
     assert deep.time_to_go == TimeToGoConfig(num_layers=4, dropout=0.0)
@@ -246,8 +254,8 @@ def test_every_ablation_is_a_value_on_the_command_line(
     assert cli.main([*run, "--steps", "5"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["train_episodes"] == 14 and facts["steps"] == 5
-    card = load_inverse_model(tmp_path / "c").card
-    assert card.network.max_horizon == 7 and card.horizon.mode == "fixed"
+    metadata = load_trained_idm(tmp_path / "c").metadata
+    assert metadata.network.max_horizon == 7 and metadata.horizon.mode == "fixed"
 
 
 def test_pairwise_models_are_trained_and_judged_under_noise(
@@ -275,8 +283,8 @@ def test_latents_of_another_encoder_are_refused_with_both_ids(
     save_world(tmp_path / "other", "best", LeWM(tiny_model()), None)
     other = embed(tmp_path / "other", dots, tmp_path / "z")
     text = refusal(capsys, "judge", str(tmp_path / "c"), str(tmp_path / "z"))
-    assert other.card.world_id in text
-    assert open_latents(dot_latents).card.world_id in text
+    assert other.metadata.world_id in text
+    assert open_latents(dot_latents).metadata.world_id in text
     assert judge_controller(tmp_path / "c", dot_latents).errors[0].count > 0
 
 
@@ -319,8 +327,7 @@ def test_a_loss_that_is_no_longer_finite_stops_the_training(
 
 
 def test_a_pairwise_model_has_no_horizon() -> None:
-    from goalward.controllers.pairwise import PairwiseConfig
-    from goalward.controllers.time_to_go import TimeToGoConfig
+    from goalward.control.networks import PairwiseConfig, TimeToGoConfig
 
     with pytest.raises(ValueError, match="pairwise"):
         ControllerConfig(

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalward.evaluate.differences import (
+from goalward.evaluate.results import summarise_method
+from goalward.evaluate.statistics import (
+    design_effect,
     jerk_difference,
     paired_difference,
     unpaired_difference,
 )
-from goalward.evaluate.metrics import design_effect
-from goalward.evaluate.summary import summarise_method
 from test_evaluation import row
 
 

@@ -18,17 +18,16 @@ import torch
 
 from controller_helpers import dot_latents_fixture, many_dots_fixture, tiny_world_fixture  # noqa: F401
 from goalward import cli
+from goalward.core.machine import choose_devices
 from goalward.data.episodes import open_episodes
-from goalward.data.pixels import normalise
 from goalward.data.splits import SplitConfig, split_episodes
-from goalward.devices import choose_devices
-from goalward.embed import EmbedConfig, embed, open_latents
 from goalward.world.checkpoint import load_world, world_id
 from goalward.world.encoders import ConvConfig
-from goalward.world.frame_encoder import FrameEncoder
-from goalward.world.judge import encode_rows
+from goalward.world.frozen import FrameEncoder, normalise
+from goalward.world.latents import EmbedConfig, embed, open_latents
 from goalward.world.lewm import LeWM, LeWMConfig
-from goalward.world.stage import train_world
+from goalward.world.metrics import encode_rows
+from goalward.world.train import train_world
 from test_cli import refusal
 from world_helpers import ROWS, dots_fixture, tiny_config, write_dots  # noqa: F401
 
@@ -53,14 +52,17 @@ def test_the_card_names_the_encoder_and_the_training_episodes_statistics(
     tiny_world: Path, dot_latents: Path
 ) -> None:
     latents = open_latents(dot_latents)
-    assert latents.card.world_id == load_world(tiny_world).id == latents.world().id
-    assert latents.card.task == "two-room"
-    assert latents.card.action_low == (-1.0, -1.0) and latents.card.action_high == (1.0, 1.0)
+    assert latents.metadata.world_id == load_world(tiny_world).id == latents.world().id
+    assert latents.metadata.task == "two-room"
+    assert latents.metadata.action_low == (-1.0, -1.0) and latents.metadata.action_high == (
+        1.0,
+        1.0,
+    )
     owner = np.repeat(np.arange(len(latents.lengths)), latents.lengths)
     train = np.isin(owner, latents.split.train)
     assert not train.all()
-    np.testing.assert_allclose(latents.card.mean, latents.z[train].mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(latents.card.std, latents.z[train].std(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(latents.metadata.mean, latents.z[train].mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(latents.metadata.std, latents.z[train].std(axis=0), rtol=1e-4)
 
 
 def test_held_out_episodes_serve_as_validation_or_as_test_never_as_both() -> None:
@@ -77,7 +79,7 @@ def test_the_split_is_that_of_the_world_models_training(dots: Path, tmp_path: Pa
     split = SplitConfig(seed=3, held_out_every=4)
     object.__setattr__(config, "split", split)
     train_world(config, dots, tmp_path / "world")
-    assert embed(tmp_path / "world", dots, tmp_path / "z").card.split == split
+    assert embed(tmp_path / "world", dots, tmp_path / "z").metadata.split == split
 
 
 def test_an_interrupted_embedding_goes_on_to_the_same_latents(
@@ -102,7 +104,7 @@ def test_an_interrupted_embedding_goes_on_to_the_same_latents(
     assert seen[3] == 150  # two batches were safe on the disk
     again = open_latents(tmp_path / "z")
     assert np.array_equal(again.z, whole.z)
-    assert again.card == whole.card
+    assert again.metadata == whole.metadata
     assert not [p.name for p in (tmp_path / "z").iterdir() if p.name.startswith(".")]
 
 
@@ -119,7 +121,7 @@ def test_a_killed_embedding_goes_on(dots: Path, tiny_world: Path, tmp_path: Path
     process.wait()
     finished = subprocess.run(run, check=True, capture_output=True, text=True, timeout=120)
     facts = json.loads(finished.stdout)
-    assert facts["rows"] == open_latents(out).card.rows
+    assert facts["rows"] == open_latents(out).metadata.rows
     whole = embed(tiny_world, dots, tmp_path / "whole", EmbedConfig(batch=32))
     assert np.array_equal(open_latents(out).z, whole.z)
 

@@ -23,10 +23,10 @@ from episode_helpers import (
     without,
     write_parts,
 )
-from goalward.data import episode_writer
-from goalward.data.episode_writer import merge_episodes, write_episode
+from goalward.core.arrays import Array
+from goalward.data import hdf5 as episode_writer
 from goalward.data.episodes import open_episodes
-from goalward.types import Array
+from goalward.data.hdf5 import merge_episodes, write_episode
 
 
 def test_a_merged_file_holds_the_episodes_in_order(merged: Path, content: dict[str, Array]) -> None:

@@ -22,9 +22,9 @@ from episode_helpers import (
     merged_fixture,  # noqa: F401
     write_parts,
 )
-from goalward.data.episode_writer import merge_episodes, write_episode
+from goalward.core.arrays import Array
 from goalward.data.episodes import Episodes, available_memory, open_episodes
-from goalward.types import Array
+from goalward.data.hdf5 import merge_episodes, write_episode
 
 
 def test_rows_come_in_any_order_and_with_repeats(merged: Path, content: dict[str, Array]) -> None:
@@ -38,7 +38,7 @@ def test_rows_come_in_any_order_and_with_repeats(merged: Path, content: dict[str
 def test_reads_larger_than_one_block_are_put_together(
     merged: Path, content: dict[str, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goalward.data.h5_episodes._SPAN_BYTES", 1000)  # 5 frames
+    monkeypatch.setattr("goalward.data.hdf5._SPAN_BYTES", 1000)  # 5 frames
     with open_episodes(merged) as episodes:
         np.testing.assert_array_equal(episodes.read("pixels", 1, 40), content["pixels"][1:40])
         np.testing.assert_array_equal(episodes.rows("pixels", np.arange(44)), content["pixels"])

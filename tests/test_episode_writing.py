@@ -25,9 +25,9 @@ from episode_helpers import (
     without,
     write_parts,
 )
-from goalward import files
-from goalward.data.episode_writer import merge_episodes, write_episode
+from goalward.core import files
 from goalward.data.episodes import open_episodes
+from goalward.data.hdf5 import merge_episodes, write_episode
 
 
 def test_an_episode_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 
 from goalward import cli
+from goalward.core.arrays import Array
+from goalward.core.machine import usable_cpus
+from goalward.core.random import generator
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
-from goalward.evaluate.floors import (
+from goalward.evaluate.baselines import (
     FloorsConfig,
     floor_policies,
     make_jobs,
     measure_floors,
     num_episodes,
 )
-from goalward.evaluate.metrics import success_rate
-from goalward.evaluate.pairs import candidate_pairs, draw_pairs, state_rows
-from goalward.seeding import generator
+from goalward.evaluate.pairs import candidate_pairs, draw_pair_index, state_rows
+from goalward.evaluate.statistics import success_rate
 from goalward.tasks import get_task
-from goalward.types import Array
-from goalward.workers import usable_cpus
 
 pytest.importorskip("stable_worldmodel")
 
@@ -78,15 +78,15 @@ def test_pairs_are_spread_over_the_chosen_episodes_and_seeded(dataset: Dataset) 
         among = np.array([1, 4, 6])
 
         def owners(count: int, seed: int) -> list[int]:
-            pairs = draw_pairs(episodes, TWO_ROOM, PAPER, count, seed=seed, among=among)
+            pairs = draw_pair_index(episodes, TWO_ROOM, PAPER, count, seed=seed, among=among)
             assert len(np.unique(pairs.start_rows)) == count
             return (np.searchsorted(episodes.offsets, pairs.start_rows, side="right") - 1).tolist()
 
         assert sorted(owners(3, 0)) == [1, 4, 6]
         assert np.bincount(owners(30, 1))[among].tolist() == [10, 10, 10]
-        once = draw_pairs(episodes, TWO_ROOM, PAPER, 20, seed=7)
-        again = draw_pairs(episodes, TWO_ROOM, PAPER, 20, seed=7)
-        other = draw_pairs(episodes, TWO_ROOM, PAPER, 20, seed=8)
+        once = draw_pair_index(episodes, TWO_ROOM, PAPER, 20, seed=7)
+        again = draw_pair_index(episodes, TWO_ROOM, PAPER, 20, seed=7)
+        other = draw_pair_index(episodes, TWO_ROOM, PAPER, 20, seed=8)
         assert once.start_rows.tolist() == again.start_rows.tolist()
         assert once.start_rows.tolist() != other.start_rows.tolist()
 
@@ -95,7 +95,7 @@ def test_a_protocol_admits_only_its_own_pairs(dataset: Dataset) -> None:
     task = get_task("cube")
     moderate = task.protocols["moderate"]
     with open_episodes(dataset("cube")) as episodes:
-        pairs = draw_pairs(episodes, task, moderate, 40, seed=0)
+        pairs = draw_pair_index(episodes, task, moderate, 40, seed=0)
         start = state_rows(episodes, task, pairs.start_rows)
         goal = state_rows(episodes, task, pairs.goal_rows)
         assert not moderate.solved(start, goal).any()
@@ -106,7 +106,7 @@ def test_more_pairs_than_there_are_is_refused(dataset: Dataset) -> None:
         open_episodes(dataset("two-room")) as episodes,
         pytest.raises(ValueError, match="asked for 10000 pairs, but 608 of the 608 pairs"),
     ):
-        draw_pairs(episodes, TWO_ROOM, PAPER, 10_000, seed=0)
+        draw_pair_index(episodes, TWO_ROOM, PAPER, 10_000, seed=0)
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_states_that_cannot_be_are_refused(
         for name, values in {**columns, **change, "ep_len": np.array([31])}.items():
             file[name] = values
     with open_episodes(tmp_path / "bad.h5") as episodes, pytest.raises(ValueError, match=message):
-        draw_pairs(episodes, TWO_ROOM, PAPER, 2, seed=0)
+        draw_pair_index(episodes, TWO_ROOM, PAPER, 2, seed=0)
 
 
 def test_streams_of_different_purposes_are_independent() -> None:

@@ -20,15 +20,16 @@ import torch
 from controller_helpers import smoke
 from goalward import cli
 from goalward.commands.evaluation_setup import evaluation_runs
-from goalward.controllers.file import load_inverse_model, save_inverse_model
-from goalward.controllers.stage import train_controller
+from goalward.control.checkpoint import load_trained_idm, save_trained_idm
+from goalward.control.train import train_controller
 from goalward.data.splits import SplitConfig
-from goalward.embed import embed
-from goalward.evaluate.evaluation import prepare_pairs
-from goalward.evaluate.frozen_pairs import PairsConfig
+from goalward.data.windows import ActionScaler
+from goalward.evaluate.pairs import PairsConfig
+from goalward.evaluate.run import prepare_pairs
 from goalward.tasks import get_task
-from goalward.world.checkpoint import ActionScale, save_world
+from goalward.world.checkpoint import save_world
 from goalward.world.encoders import ConvConfig
+from goalward.world.latents import embed
 from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
 from test_cli import refusal
 
@@ -55,7 +56,7 @@ def controller_fixture(tmp_path_factory: pytest.TempPathFactory, episodes: Path)
             predictor=PredictorConfig(depth=1, heads=2, dim_head=8, mlp_dim=16),
         )
     )
-    scale = ActionScale(mean=(0.0, 0.0), std=(1.0, 1.0))
+    scale = ActionScaler(mean=(0.0, 0.0), std=(1.0, 1.0))
     save_world(folder / "world", "best", model, scale)
     embed(folder / "world", episodes, folder / "latents")
     train_controller(smoke(folder / "latents", 4), folder / "latents", folder / "controller")
@@ -136,9 +137,9 @@ def test_a_killed_evaluation_ends_in_the_rows_of_an_unbroken_one(
 def test_pairs_of_episodes_that_a_model_may_have_seen_are_refused(
     capsys: Capture, tmp_path: Path, episodes: Path, controller: Path
 ) -> None:
-    model = load_inverse_model(controller)
-    other = replace(model, card=replace(model.card, split=SplitConfig(seed=7)))
-    save_inverse_model(tmp_path / "other.safetensors", other)
+    model = load_trained_idm(controller)
+    other = replace(model, metadata=replace(model.metadata, split=SplitConfig(seed=7)))
+    save_trained_idm(tmp_path / "other.safetensors", other)
     run = arguments(tmp_path / "e", episodes, tmp_path / "other.safetensors")
     run.remove("--in-distribution")
     assert "held out other episodes" in refusal(capsys, *run)

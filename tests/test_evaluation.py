@@ -12,27 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from goalward.controllers.simple import RandomController, ZeroController, goal_number
+from goalward.control.controller import RandomController, ZeroController, goal_number
+from goalward.core.arrays import Array
+from goalward.core.machine import Provenance
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
-from goalward.evaluate.cells import Method, Observer, Setting, run_cell
-from goalward.evaluate.evaluation import Evaluation
-from goalward.evaluate.frozen_pairs import (
-    FrozenPairs,
-    PairsConfig,
-    freeze_pairs,
-    load_pairs,
-    save_pairs,
-)
-from goalward.evaluate.origin import Origin
-from goalward.evaluate.rows import EpisodeRow, RowFile
+from goalward.evaluate.cells import ControllerSpec, EvaluationConfig, Observer, run_cell
+from goalward.evaluate.latency import Latency, SpeedUp, measure_latency
+from goalward.evaluate.pairs import Pairs, PairsConfig, draw_pairs, load_pairs, save_pairs
+from goalward.evaluate.results import EpisodeResult, ResultsFile, pair_subsets, summarise_method
+from goalward.evaluate.rollout import action_jerk, closing_share, final_errors, is_monotone
+from goalward.evaluate.run import Evaluation
 from goalward.evaluate.simulators import SimulatorPool, simulator_pool
-from goalward.evaluate.summary import pair_subsets, summarise_method
-from goalward.evaluate.timing import Latency, SpeedUp, measure_latency
-from goalward.evaluate.trajectory import action_jerk, closing_share, final_errors, is_monotone
 from goalward.tasks import get_task
-from goalward.types import Array
-from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.frozen import FrameEncoder
 from goalward.world.lewm import LeWM
 from world_helpers import tiny_model
 
@@ -40,18 +33,18 @@ CONFIG = PairsConfig(task="two-room", count=5, offset=10, episodes="all")
 
 
 @pytest.fixture(name="pairs", scope="module")
-def pairs_fixture(dataset: Callable[[str], Path]) -> FrozenPairs:
-    return freeze_pairs(dataset("two-room"), CONFIG)
+def pairs_fixture(dataset: Callable[[str], Path]) -> Pairs:
+    return draw_pairs(dataset("two-room"), CONFIG)
 
 
 @pytest.fixture(name="pool", scope="module")
-def pool_fixture(pairs: FrozenPairs) -> Iterator[SimulatorPool]:
-    with simulator_pool("two-room", "paper", pairs.card.scene, number=2, workers=1) as pool:
+def pool_fixture(pairs: Pairs) -> Iterator[SimulatorPool]:
+    with simulator_pool("two-room", "paper", pairs.metadata.scene, number=2, workers=1) as pool:
         yield pool
 
 
-def row(**changes: object) -> EpisodeRow:
-    plain = EpisodeRow(
+def row(**changes: object) -> EpisodeResult:
+    plain = EpisodeResult(
         task="two-room",
         protocol="paper",
         method="m",
@@ -76,10 +69,10 @@ def row(**changes: object) -> EpisodeRow:
     return replace(plain, **own | changes)  # type: ignore[arg-type]
 
 
-def test_pairs_are_drawn_once_and_read_back_the_same(pairs: FrozenPairs, tmp_path: Path) -> None:
+def test_pairs_are_drawn_once_and_read_back_the_same(pairs: Pairs, tmp_path: Path) -> None:
     save_pairs(tmp_path / "pairs.npz", pairs)
     again = load_pairs(tmp_path / "pairs.npz")
-    assert again.id == pairs.id and again.card == pairs.card
+    assert again.id == pairs.id and again.metadata == pairs.metadata
     for ours, theirs in zip(pairs.attempts, again.attempts, strict=True):
         assert (ours.pair, ours.episode) == (theirs.pair, theirs.episode)
         np.testing.assert_array_equal(ours.goal_frame, theirs.goal_frame)
@@ -88,36 +81,36 @@ def test_pairs_are_drawn_once_and_read_back_the_same(pairs: FrozenPairs, tmp_pat
             np.testing.assert_array_equal(ours.start[name], theirs.start[name])
 
 
-def test_the_pairs_id_changes_with_any_bit(pairs: FrozenPairs) -> None:
+def test_the_pairs_id_changes_with_any_bit(pairs: Pairs) -> None:
     first, *rest = pairs.attempts
     frame = first.goal_frame.copy()
     frame[0, 0, 0] ^= 1
     changed = replace(pairs, attempts=(replace(first, goal_frame=frame), *rest))
     assert changed.id != pairs.id
-    card = replace(pairs.card, config=replace(CONFIG, seed=1))
-    assert replace(pairs, card=card).id != pairs.id
+    metadata = replace(pairs.metadata, config=replace(CONFIG, seed=1))
+    assert replace(pairs, metadata=metadata).id != pairs.id
 
 
 def test_pairs_come_from_test_episodes_unless_asked_otherwise(
     dataset: Callable[[str], Path],
 ) -> None:
-    from goalward.evaluate.pairs import draw_pairs
+    from goalward.evaluate.pairs import draw_pair_index
 
     task = get_task("two-room")
     with open_episodes(dataset("two-room")) as episodes:
         split = split_episodes(episodes.num_episodes)
         assert len(split.validation) == 1 and len(split.test) == 0  # 8 episodes
-        drawn = draw_pairs(
+        drawn = draw_pair_index(
             episodes, task, task.protocols["paper"], 5, seed=0, among=split.validation
         )
         owner = np.searchsorted(episodes.offsets, drawn.start_rows, side="right") - 1
     assert set(owner) == set(split.validation)
     with pytest.raises(ValueError, match="asked for 5 pairs, but 0"):
-        freeze_pairs(dataset("two-room"), replace(CONFIG, episodes="test"))
+        draw_pairs(dataset("two-room"), replace(CONFIG, episodes="test"))
 
 
 def test_a_bit_that_flips_anywhere_is_refused_or_changes_the_id(
-    pairs: FrozenPairs, tmp_path: Path
+    pairs: Pairs, tmp_path: Path
 ) -> None:
     path = tmp_path / "pairs.npz"
     save_pairs(path, pairs)
@@ -131,7 +124,7 @@ def test_a_bit_that_flips_anywhere_is_refused_or_changes_the_id(
         assert found.id == pairs.id  # in the archive's own padding, where nothing is stored
 
 
-def test_files_that_are_no_pairs_are_refused(pairs: FrozenPairs, tmp_path: Path) -> None:
+def test_files_that_are_no_pairs_are_refused(pairs: Pairs, tmp_path: Path) -> None:
     save_pairs(tmp_path / "pairs.npz", pairs)
     content = (tmp_path / "pairs.npz").read_bytes()
     for name, bad in (("cut", content[:-50]), ("text", b"hello"), ("empty", b"")):
@@ -142,13 +135,13 @@ def test_files_that_are_no_pairs_are_refused(pairs: FrozenPairs, tmp_path: Path)
     with pytest.raises(ValueError, match="not a file of pairs"):
         load_pairs(tmp_path / "other.npz")
     objects = np.array([{"a": 1}], dtype=object)
-    np.savez(tmp_path / "pickled.npz", card=objects)
+    np.savez(tmp_path / "pickled.npz", metadata=objects)
     with pytest.raises(ValueError, match="damaged"):
         load_pairs(tmp_path / "pickled.npz")
 
 
 def test_rows_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
-    file = RowFile(tmp_path / "rows" / "x.jsonl")
+    file = ResultsFile(tmp_path / "rows" / "x.jsonl")
     assert file.read() == []
     file.append([row(pair=0), row(pair=1)])
     with file.path.open("a") as stream:
@@ -160,10 +153,10 @@ def test_rows_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
 
 
 def test_rows_keep_what_they_were_measured_with(tmp_path: Path) -> None:
-    file = RowFile(tmp_path / "rows" / "x.jsonl")
+    file = ResultsFile(tmp_path / "rows" / "x.jsonl")
     assert file.origins() == ()
     first, second = (
-        Origin(machine="m", git_revision=revision, versions={"torch": "2"}) for revision in "ab"
+        Provenance(machine="m", git_revision=revision, versions={"torch": "2"}) for revision in "ab"
     )
     for origin in (first, second, first):
         file.note(origin)
@@ -176,16 +169,16 @@ def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path) -> None:
     for text in ("hello\n", "[1]\n", '{"task": "two-room"}\n'):
         path.write_text(text)
         with pytest.raises(ValueError, match="line 1 is no row"):
-            RowFile(path).read()
+            ResultsFile(path).read()
     line = json.dumps({**asdict(row()), "success": "yes"})
     for content in ((line + "\n").encode(), b"\xff\xfe\n"):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"x\.jsonl.*line 1 is no row"):
-            RowFile(path).read()
+            ResultsFile(path).read()
 
 
 def test_a_pair_that_two_processes_ran_counts_once(tmp_path: Path) -> None:
-    file = RowFile(tmp_path / "x.jsonl")
+    file = ResultsFile(tmp_path / "x.jsonl")
     file.append([row(pair=0, steps=3)])
     file.append([row(pair=0, steps=4), row(pair=1)])
     assert file.read() == [row(pair=0, steps=3), row(pair=1)]
@@ -240,8 +233,8 @@ class NoConfig:
     pass
 
 
-def random_method() -> Method:
-    return Method(
+def random_method() -> ControllerSpec:
+    return ControllerSpec(
         name="random",
         config=NoConfig(),
         model_id=None,
@@ -250,11 +243,11 @@ def random_method() -> Method:
 
 
 def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
-    pairs: FrozenPairs, pool: SimulatorPool, tmp_path: Path
+    pairs: Pairs, pool: SimulatorPool, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
     observer = Observer(world_id="w", encode=FrameEncoder(LeWM(tiny_model())))
-    setting = Setting(pairs=pairs, budget=6, environments=2, observer=observer)
+    setting = EvaluationConfig(pairs=pairs, budget=6, environments=2, observer=observer)
     counts: list[tuple[int, int]] = []
 
     def tell(found: int, episodes: int) -> None:
@@ -279,8 +272,8 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
     assert sorted(stored) == [0, 1, 2, 3, 4]
 
 
-def test_cells_differ_by_seed_budget_method_and_pairs(pairs: FrozenPairs) -> None:
-    setting = Setting(pairs=pairs, budget=6, environments=2)
+def test_cells_differ_by_seed_budget_method_and_pairs(pairs: Pairs) -> None:
+    setting = EvaluationConfig(pairs=pairs, budget=6, environments=2)
     other = replace(random_method(), model_id="x")
     ids = {
         setting.cell_id(random_method(), 0),
@@ -293,10 +286,10 @@ def test_cells_differ_by_seed_budget_method_and_pairs(pairs: FrozenPairs) -> Non
     }
     assert len(ids) == 5
     with pytest.raises(ValueError, match="budget"):
-        Setting(pairs=pairs, budget=0, environments=2)
+        EvaluationConfig(pairs=pairs, budget=0, environments=2)
 
 
-def test_random_actions_depend_on_seed_and_goal_not_on_company(pairs: FrozenPairs) -> None:
+def test_random_actions_depend_on_seed_and_goal_not_on_company(pairs: Pairs) -> None:
     goals = np.stack([attempt.goal_frame for attempt in pairs.attempts[:3]])
 
     def actions(chosen: Array, seed: int) -> Array:
@@ -311,11 +304,11 @@ def test_random_actions_depend_on_seed_and_goal_not_on_company(pairs: FrozenPair
     assert len({goal_number(goal) for goal in goals}) == 3
 
 
-def test_subsets_of_pairs_are_the_tasks_own(pairs: FrozenPairs) -> None:
+def test_subsets_of_pairs_are_the_tasks_own(pairs: Pairs) -> None:
     assert pair_subsets(get_task("two-room"), pairs.attempts)["all"] == {0, 1, 2, 3, 4}
 
 
-def test_latency_is_told_for_one_environment(pairs: FrozenPairs) -> None:
+def test_latency_is_told_for_one_environment(pairs: Pairs) -> None:
     frames = np.stack([attempt.goal_frame for attempt in pairs.attempts[:2]])
     found = measure_latency(lambda: ZeroController(2), frames, decisions=20, budget=50)
     assert (found.environments, found.decisions) == (2, 20)
@@ -340,17 +333,17 @@ class Planner(ZeroController):
 
 
 def test_a_plan_is_timed_alone_and_spread_over_its_actions(
-    pairs: FrozenPairs, monkeypatch: pytest.MonkeyPatch
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planner = Planner()
-    monkeypatch.setattr("goalward.evaluate.timing.time.perf_counter", lambda: planner.seconds)
+    monkeypatch.setattr("goalward.evaluate.latency.time.perf_counter", lambda: planner.seconds)
     frames = pairs.attempts[0].goal_frame[None]
     found = measure_latency(lambda: planner, frames, decisions=12, budget=50)
     assert found.plan == pytest.approx(1000) and found.p50 == pytest.approx(1)
     assert found.mean == pytest.approx((1000 + 1 + 1) / 3)
 
 
-def test_speed_ups_are_told_beside_cem(pairs: FrozenPairs) -> None:
+def test_speed_ups_are_told_beside_cem(pairs: Pairs) -> None:
     def latency(mean: float, plan: float) -> Latency:
         return Latency(
             environments=1, decisions=1, mean=mean, p50=0, p99=0, plan=plan, memory_mb=None

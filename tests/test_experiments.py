@@ -14,33 +14,32 @@ import numpy as np
 import pytest
 
 from goalward import cli
-from goalward.config import override
-from goalward.controllers.gc_idm import GCIDMConfig
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.pairwise import PairwiseConfig
-from goalward.controllers.time_to_go import TimeToGoConfig
-from goalward.controllers.train_config import ControllerConfig, IDMSchedule
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGoConfig
+from goalward.control.train import ControllerConfig, IDMSchedule
+from goalward.core.config import override
+from goalward.core.machine import machine
 from goalward.data.episodes import open_episodes
-from goalward.devices import machine
-from goalward.evaluate.rows import EpisodeRow
+from goalward.evaluate.results import EpisodeResult
 from goalward.experiments import ablations, catalog, pictures
+from goalward.experiments.analyses import latent_geometry, pairwise_cells
 from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments
-from goalward.experiments.cell import Cell
-from goalward.experiments.experiment import Claim, Experiment, Point, no_figure
-from goalward.experiments.lab import Lab
-from goalward.experiments.measures import latent_geometry, pairwise_cells
-from goalward.experiments.names import method_name, search_size
-from goalward.experiments.specs import FRONTIER, PATHS, WITH_TIME_TO_GO
+from goalward.experiments.experiment import (
+    FRONTIER,
+    PATHS,
+    WITH_TIME_TO_GO,
+    Cell,
+    Claim,
+    Experiment,
+    Point,
+    method_name,
+    no_figure,
+    search_size,
+)
+from goalward.experiments.run import Lab, State, Work, levels_of_work, run_cells, without_repeats
 from goalward.experiments.stored import stored_table
 from goalward.experiments.tables import all_cells
-from goalward.experiments.work import (
-    State,
-    Work,
-    levels_of_work,
-    run_cells,
-    without_repeats,
-)
-from goalward.world.train_config import ScheduleConfig, WorldConfig
+from goalward.world.train import ScheduleConfig, WorldConfig
 from test_cli import refusal
 from world_helpers import tiny_model
 
@@ -374,7 +373,7 @@ def test_work_says_what_tells_it_from_other_work() -> None:
     )
 
 
-def timeless(rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
+def timeless(rows: Sequence[EpisodeResult]) -> list[EpisodeResult]:
     return [replace(row, decision_ms=0.0) for row in rows]
 
 

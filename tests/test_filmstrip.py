@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 from PIL.ImageColor import getrgb
 
-from goalward.drawing import GREEN, VERMILION
-from goalward.evaluate import filmstrip
-from goalward.evaluate.filmstrip import Strip, save_filmstrip, save_gif
-from goalward.types import Array
+from goalward.core.arrays import Array
+from goalward.core.figures import GREEN, VERMILION
+from goalward.evaluate import video as filmstrip
+from goalward.evaluate.video import Strip, save_filmstrip, save_gif
 from picture_helpers import pixels
 
 SIDE = 32  # shown at 96: three times

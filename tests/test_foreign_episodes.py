@@ -19,9 +19,9 @@ from episode_helpers import (
     make_episode,
     merged_fixture,  # noqa: F401
 )
+from goalward.core.arrays import Array
 from goalward.data import foreign
 from goalward.data.episodes import Episodes, open_episodes
-from goalward.types import Array
 
 
 def write_public(path: Path, content: dict[str, Array], chunk: int) -> None:

@@ -11,10 +11,16 @@ import pytest
 import torch
 
 from controller_helpers import made_latents
-from goalward.controllers.gc_idm import GCIDM, GCIDMConfig, encode_horizon, horizon_frequencies
-from goalward.controllers.pairwise import PairwiseConfig, PairwiseIDM
-from goalward.controllers.train import NETWORK, Training
-from goalward.controllers.train_config import ControllerConfig, IDMSchedule, NoiseConfig
+from goalward.control.metrics import NETWORK
+from goalward.control.networks import (
+    GCIDM,
+    GCIDMConfig,
+    PairwiseConfig,
+    PairwiseIDM,
+    encode_horizon,
+    horizon_frequencies,
+)
+from goalward.control.train import ControllerConfig, IDMSchedule, NoiseConfig, Training
 from goalward.world.lewm import num_parameters
 
 PAPER = GCIDMConfig(latent_dim=192, action_dim=2)

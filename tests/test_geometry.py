@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from goalward.experiments.geometry import conditioning, effective_rank, isotropy, spectrum
+from goalward.experiments.analyses import conditioning, effective_rank, isotropy, spectrum
 
 
 def test_the_spectrum_is_that_of_the_covariance() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from goalward.controllers.goals import Examples, GoalSampler
-from goalward.controllers.judge import time_to_go_quality
-from goalward.controllers.time_to_go import TimeToGo, TimeToGoConfig, quantile_steps
+from goalward.control.goals import Examples, GoalSampler
+from goalward.control.metrics import time_to_go_quality
+from goalward.control.networks import TimeToGo, TimeToGoConfig, quantile_steps
 
 LENGTHS = np.array([4, 9, 2, 7, 1])
 

@@ -19,46 +19,30 @@ from controller_helpers import (  # noqa: F401
     tiny_world_fixture,
 )
 from goalward import cli
-from goalward.controllers.stage import train_controller
+from goalward.control.train import train_controller
 from goalward.data.episodes import open_episodes
 from goalward.experiments.ablations import WORLDS
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import Experiment
-from goalward.experiments.specs import CEM, GC_IDM
-from goalward.report.content import read_report
-from goalward.runtime.card import ACTIONS, FRAMES, GOALS, LATENTS, STEPS
+from goalward.experiments.experiment import CEM, GC_IDM, Experiment
+from goalward.experiments.report import read_report
+from goalward.runtime.onnx import ACTIONS, FRAMES, GOALS, LATENTS, STEPS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "goalward"
 
 # Each layer may import itself and the layers before it.
 LAYERS = (
-    {
-        "types",
-        "checks",
-        "arrays",
-        "files",
-        "drawing",
-        "defaults",
-        "seeding",
-        "config",
-        "memory",
-        "provenance",
-        "artifacts",
-        "workers",
-        "console",
-        "devices",
-    },
+    {"core", "defaults"},
+    {"engines"},
     {"tasks"},
     {"data"},
     {"world"},
-    {"embed"},
-    {"controllers", "planning"},
+    {"control", "planning", "runtime"},
     {"evaluate"},
     {"presets", "bundle"},
     {"pipeline"},
     {"experiments"},
-    {"report", "runtime", "doctor"},
+    {"doctor"},
     {"commands", "cli"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -16,48 +16,49 @@ from controller_helpers import (  # noqa: F401
     smoke,
     tiny_world_fixture,
 )
-from goalward.controllers.direct import DirectController
-from goalward.controllers.file import InverseModel, load_inverse_model
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.pairwise import PairwiseConfig
-from goalward.controllers.stage import train_controller
-from goalward.planning.cem import CEM
+from goalward.control.act import GCIDMController
+from goalward.control.checkpoint import TrainedIDM, load_trained_idm
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import PairwiseConfig
+from goalward.control.train import train_controller
+from goalward.core.arrays import Array
+from goalward.data.windows import ActionScaler
 from goalward.planning.cost import LatentCost
 from goalward.planning.hybrid import HybridConfig, HybridController
-from goalward.planning.interpolation import InterpolationConfig, InterpolationController
-from goalward.planning.raw_actions import RawActions
-from goalward.types import Array
-from goalward.world.checkpoint import ActionScale, World
+from goalward.planning.mpc import RawActions
+from goalward.planning.solvers import CEM
+from goalward.planning.waypoints import InterpolationConfig, WaypointController
+from goalward.world.checkpoint import World
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
 GOALS = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
 SEARCH = CEM(num_samples=16, num_iters=2, num_elites=4, init_std=0.3)
-SCALE = ActionScale(mean=(0.1, -0.2), std=(0.5, 0.8))
+SCALE = ActionScaler(mean=(0.1, -0.2), std=(0.5, 0.8))
 
 
-def with_scale(model: InverseModel) -> InverseModel:
+def with_scale(model: TrainedIDM) -> TrainedIDM:
     """The tests' world model was never trained: it has no scale, and ignores actions as yet."""
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.world.predictor.parameters():
             parameter.normal_(0, 0.3, generator=rng)
-    return replace(model, card=replace(model.card, action_scale=SCALE))
+    return replace(model, metadata=replace(model.metadata, action_scale=SCALE))
 
 
 @pytest.fixture(name="model", scope="module")
-def model_fixture(tmp_path_factory: pytest.TempPathFactory, dot_latents: Path) -> InverseModel:
+def model_fixture(tmp_path_factory: pytest.TempPathFactory, dot_latents: Path) -> TrainedIDM:
     folder = tmp_path_factory.mktemp("hybrid") / "c"
     train_controller(smoke(dot_latents, 40), dot_latents, folder)
-    return with_scale(load_inverse_model(folder))
+    return with_scale(load_trained_idm(folder))
 
 
 @pytest.fixture(name="pairwise", scope="module")
-def pairwise_fixture(tmp_path_factory: pytest.TempPathFactory, dot_latents: Path) -> InverseModel:
+def pairwise_fixture(tmp_path_factory: pytest.TempPathFactory, dot_latents: Path) -> TrainedIDM:
     folder = tmp_path_factory.mktemp("hybrid") / "p"
     config = smoke(dot_latents, 40, time_to_go=None, horizon=HorizonConfig())
     network = PairwiseConfig(latent_dim=16, action_dim=2, hidden_dim=16)
     train_controller(replace(config, network=network), dot_latents, folder)
-    return with_scale(load_inverse_model(folder))
+    return with_scale(load_trained_idm(folder))
 
 
 def planned(controller: Any, frames: Array = FRAMES, goals: Array = GOALS) -> Array:
@@ -65,8 +66,8 @@ def planned(controller: Any, frames: Array = FRAMES, goals: Array = GOALS) -> Ar
     return np.stack([controller.act(frames) for _ in range(4)], axis=1)
 
 
-def test_a_proposal_begins_with_gc_idms_own_action(model: InverseModel) -> None:
-    hybrid, direct = HybridController(model, HybridConfig(search=SEARCH)), DirectController(model)
+def test_a_proposal_begins_with_gc_idms_own_action(model: TrainedIDM) -> None:
+    hybrid, direct = HybridController(model, HybridConfig(search=SEARCH)), GCIDMController(model)
     encode = hybrid.encode
     z, goal = (encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
     with torch.inference_mode():
@@ -77,7 +78,7 @@ def test_a_proposal_begins_with_gc_idms_own_action(model: InverseModel) -> None:
     np.testing.assert_allclose(raw[:, 0], direct.act(FRAMES), atol=1e-5)
 
 
-def test_the_hybrid_never_takes_a_plan_that_the_model_thinks_worse(model: InverseModel) -> None:
+def test_the_hybrid_never_takes_a_plan_that_the_model_thinks_worse(model: TrainedIDM) -> None:
     controller = HybridController(model, HybridConfig(search=SEARCH, commit=10))
     actions = torch.from_numpy(planned_at_once(controller, 10))
     z, goal = (controller.encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
@@ -95,23 +96,23 @@ def planned_at_once(controller: Any, steps: int) -> Array:
     return np.stack([controller.act(FRAMES) for _ in range(steps)], axis=1)
 
 
-def test_a_search_that_finds_nothing_better_leaves_the_proposal(model: InverseModel) -> None:
+def test_a_search_that_finds_nothing_better_leaves_the_proposal(model: TrainedIDM) -> None:
     wild = CEM(num_samples=4, num_iters=1, num_elites=2, init_std=1e-9)
     controller = HybridController(model, HybridConfig(search=wild, commit=1))
-    direct = DirectController(model)
+    direct = GCIDMController(model)
     direct.reset(GOALS, 50)
     np.testing.assert_allclose(planned(controller)[:, 0], direct.act(FRAMES), atol=1e-4)
 
 
 def test_plans_do_not_depend_on_company_and_repeat_with_the_seed(
-    model: InverseModel, pairwise: InverseModel
+    model: TrainedIDM, pairwise: TrainedIDM
 ) -> None:
     def hybrid(seed: int) -> HybridController:
         return HybridController(model, HybridConfig(search=SEARCH, seed=seed))
 
-    def lines(seed: int) -> InterpolationController:
+    def lines(seed: int) -> WaypointController:
         config = InterpolationConfig(horizon=10, commit=4, candidates=5, seed=seed)
-        return InterpolationController(pairwise, config)
+        return WaypointController(pairwise, config)
 
     for make in (hybrid, lines):
         together = planned(make(0))
@@ -121,7 +122,7 @@ def test_plans_do_not_depend_on_company_and_repeat_with_the_seed(
         assert not np.allclose(planned(make(1)), together, atol=1e-4)
 
 
-def test_committed_actions_are_used_up_before_the_next_look(model: InverseModel) -> None:
+def test_committed_actions_are_used_up_before_the_next_look(model: TrainedIDM) -> None:
     controller = HybridController(model, HybridConfig(search=SEARCH, commit=5))
     controller.reset(GOALS, 50)
     controller.act(FRAMES)
@@ -137,8 +138,8 @@ def test_committed_actions_are_used_up_before_the_next_look(model: InverseModel)
     assert controller.predictor_calls == [2 * after_one[0], 0, 2 * after_one[0]]
 
 
-def test_a_straight_line_is_decoded_step_by_step(pairwise: InverseModel) -> None:
-    controller = InterpolationController(pairwise, InterpolationConfig(horizon=4, commit=4))
+def test_a_straight_line_is_decoded_step_by_step(pairwise: TrainedIDM) -> None:
+    controller = WaypointController(pairwise, InterpolationConfig(horizon=4, commit=4))
     found = planned(controller)
     z, goal = (controller.encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
     with torch.inference_mode():
@@ -148,9 +149,9 @@ def test_a_straight_line_is_decoded_step_by_step(pairwise: InverseModel) -> None
     assert controller.predictor_calls == [0, 0, 0]
 
 
-def test_corrected_paths_start_here_and_end_in_the_goal(pairwise: InverseModel) -> None:
+def test_corrected_paths_start_here_and_end_in_the_goal(pairwise: TrainedIDM) -> None:
     config = InterpolationConfig(horizon=6, commit=6, refinements=2, candidates=3)
-    controller = InterpolationController(pairwise, config)
+    controller = WaypointController(pairwise, config)
     z, goal = torch.randn(2, 16), torch.randn(2, 16)
     predicted = torch.randn(2, 3, 3, 16)  # three model steps of two raw steps
     path = controller._corrected(predicted, z, goal)
@@ -172,26 +173,26 @@ def test_corrected_paths_start_here_and_end_in_the_goal(pairwise: InverseModel) 
     ],
 )
 def test_impossible_paths_are_refused_by_name(
-    pairwise: InverseModel, changes: dict[str, Any], named: str
+    pairwise: TrainedIDM, changes: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ValueError, match=named):
         values = {"horizon": 4, "commit": 4, **changes}
-        InterpolationController(pairwise, InterpolationConfig(**values))
+        WaypointController(pairwise, InterpolationConfig(**values))
 
 
-def test_models_of_the_wrong_kind_are_refused(model: InverseModel, pairwise: InverseModel) -> None:
+def test_models_of_the_wrong_kind_are_refused(model: TrainedIDM, pairwise: TrainedIDM) -> None:
     with pytest.raises(ValueError, match="needs a pairwise model"):
-        InterpolationController(model, InterpolationConfig(horizon=4, commit=4))
+        WaypointController(model, InterpolationConfig(horizon=4, commit=4))
     with pytest.raises(ValueError, match="pairwise"):
         HybridController(pairwise, HybridConfig())
     with pytest.raises(ValueError, match="commit must be at most 10"):
         HybridController(model, HybridConfig(commit=11))
-    unscaled = replace(model, card=replace(model.card, action_scale=None))
+    unscaled = replace(model, metadata=replace(model.metadata, action_scale=None))
     with pytest.raises(ValueError, match="z-scored"):
         HybridController(unscaled, HybridConfig())
 
 
-def test_raw_actions_become_blocks_and_come_back(model: InverseModel) -> None:
+def test_raw_actions_become_blocks_and_come_back(model: TrainedIDM) -> None:
     world = World(model=model.world, actions=SCALE, id="x")
     raw = RawActions(world, (-1.0, -1.0), (1.0, 1.0))
     actions = torch.rand(2, 6, 2) * 2 - 1

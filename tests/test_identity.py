@@ -21,27 +21,26 @@ import pytest
 import torch
 
 from goalward import bundle
-from goalward.config import to_json
-from goalward.controllers.file import load_inverse_model, model_id
+from goalward.control.checkpoint import load_trained_idm, model_id
+from goalward.control.export import export_onnx
+from goalward.core.arrays import Array
+from goalward.core.config import to_json
+from goalward.core.random import generator
 from goalward.data.collect import record_episode
 from goalward.evaluate.cells import Observer
-from goalward.evaluate.evaluation import Run, evaluate
-from goalward.evaluate.methods import Models, make_method
+from goalward.evaluate.run import Run, evaluate
 from goalward.evaluate.simulators import SimulatorPools
-from goalward.experiments.cell import Cell
-from goalward.experiments.lab import Lab
-from goalward.planning.base import SeededDraws
+from goalward.evaluate.specs import Models, make_method
+from goalward.experiments.experiment import Cell
+from goalward.experiments.run import Lab
 from goalward.planning.cost import LatentCost
-from goalward.planning.solvers import SOLVERS, make_solver
-from goalward.runtime.export import export_onnx
-from goalward.runtime.onnx_controller import OnnxController
-from goalward.seeding import generator
+from goalward.planning.solvers import SOLVERS, SeededDraws, make_solver
+from goalward.runtime.onnx import OnnxController
 from goalward.tasks import TASKS, get_task
-from goalward.tasks.gl import prepare_gl
-from goalward.tasks.spec import SceneConfig
-from goalward.types import Array
+from goalward.tasks.rendering import prepare_gl
+from goalward.tasks.task import RenderConfig
 from goalward.world.checkpoint import load_world
-from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.frozen import FrameEncoder
 
 pytest.importorskip("stable_worldmodel")
 
@@ -61,15 +60,15 @@ TASK_NAMES = tuple(TASKS)
 
 def bundled_ids(task: str) -> Values:
     """What the bundled files are."""
-    model, rules = load_inverse_model(bundle.controller_path(task)), get_task(task).protocols
+    model, rules = load_trained_idm(bundle.controller_path(task)), get_task(task).protocols
     pairs = {f"{rule} 20": bundle.bundled_pairs(task, 20, rule).id for rule in rules}
     pairs |= {f"paper {count}": bundle.bundled_pairs(task, count).id for count in (50, 200)}
-    return {"model": model_id(model), "card": to_json(model.card), "pairs": pairs}
+    return {"model": model_id(model), "card": to_json(model.metadata), "pairs": pairs}
 
 
 def first_episodes(task: str) -> Values:
     """How the first demonstration of each demonstrator begins, in a collection of seed 0."""
-    found, simulator = {}, get_task(task).simulator(SceneConfig(image_size=64))
+    found, simulator = {}, get_task(task).simulator(RenderConfig(image_size=64))
     for name in get_task(task).demonstrators:
         rng = generator("demonstration", 0, 0)
         columns = record_episode(get_task(task), simulator, name, 40, rng)
@@ -82,9 +81,9 @@ def first_episodes(task: str) -> Values:
 
 def rows(task: str, protocol: Any, count: int, folder: Path) -> Values:
     """Success, steps and measures of the bundled controller, and of random actions on few pairs."""
-    model, found = load_inverse_model(bundle.controller_path(task)), {}
+    model, found = load_trained_idm(bundle.controller_path(task)), {}
     action_dim = get_task(task).action_dim
-    observer = Observer(world_id=model.card.world_id, encode=FrameEncoder(model.world))
+    observer = Observer(world_id=model.metadata.world_id, encode=FrameEncoder(model.world))
     with SimulatorPools(1) as pools:
         for name, number in (("gc-idm", count), ("random", FEW)):
             method = make_method(name, Models(controller=model), action_dim=action_dim)
@@ -110,7 +109,7 @@ def smoke_training(runs: Path) -> Values:
     lab, found = Lab(preset="smoke", runs=runs, pairs=2, device="cpu"), {}
     for method in ("gc-idm", "interpolation"):
         cell = Cell(task="two-room", method=method)
-        model = load_inverse_model(lab.controller(cell))
+        model = load_trained_idm(lab.controller(cell))
         found[method] = {"id": model_id(model), "network": weights(model.network.state_dict())}
         if model.time_to_go is not None:
             found[method]["time to go"] = weights(model.time_to_go.state_dict())
@@ -120,7 +119,7 @@ def smoke_training(runs: Path) -> Values:
 
 def plans_and_actions(task: str) -> Values:
     """What each solver finds, and what each controller does, on frames of bundled pairs."""
-    model, found = load_inverse_model(bundle.controller_path(task)), {}
+    model, found = load_trained_idm(bundle.controller_path(task)), {}
     goals, frames = some_frames(task)
     encode, few = FrameEncoder(model.world), {"num_iters": 3, "num_samples": 24}
     z_goal_BD, z_BD = (encode(torch.from_numpy(given)) for given in (goals, frames))
@@ -145,7 +144,7 @@ def plans_and_actions(task: str) -> Values:
 
 def exported_actions(task: str, folder: Path) -> Values:
     """The first actions of the exported controller."""
-    export_onnx(load_inverse_model(bundle.controller_path(task)), folder / "c.onnx")
+    export_onnx(load_trained_idm(bundle.controller_path(task)), folder / "c.onnx")
     goals, frames = some_frames(task)
     controller = OnnxController(folder / "c.onnx", threads=1)
     controller.reset(goals, 50)

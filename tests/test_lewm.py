@@ -9,16 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from goalward.config import from_json, override, to_json
+from goalward.core.config import from_json, override, to_json
+from goalward.core.machine import choose_device, use_threads
 from goalward.data.episodes import open_episodes
-from goalward.data.pixels import MEAN, STD, normalise
-from goalward.devices import choose_device, use_threads
 from goalward.presets import PRESETS, world_config
-from goalward.world.conv import Keypoints
-from goalward.world.encoders import ConvConfig, ViTConfig
+from goalward.world.encoders import ConvConfig, Keypoints, ViTConfig
+from goalward.world.frozen import MEAN, STD, normalise
 from goalward.world.lewm import LeWM, LeWMConfig
 from goalward.world.objective import Objective, ObjectiveConfig
-from goalward.world.train_config import ScheduleConfig, WorldConfig
+from goalward.world.train import ScheduleConfig, WorldConfig
 from world_helpers import SIDE, dots_fixture, tiny_model  # noqa: F401
 
 

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from artifact_helpers import names
 from goalward.world.checkpoint import load_world
 from goalward.world.lewm import LeWM, LeWMConfig, num_parameters
-from goalward.world.public_config import public_json
-from goalward.world.public_layout import Names, load_public, save_public
-from goalward.world.sigreg import sample_directions, sigreg
+from goalward.world.objective import sample_directions, sigreg
+from goalward.world.public import Names, load_public, public_json, save_public
 from public_helpers import PAPER, SMALL, randomise, write_public
 
 # stable-worldmodel misses a game library that nothing here uses.

@@ -9,15 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from goalward.planning.base import Draws, Solver
-from goalward.planning.cem import CEM
 from goalward.planning.cost import LatentCost
-from goalward.planning.gradient import Gradient
-from goalward.planning.icem import ICEM
-from goalward.planning.mppi import MPPI
+from goalward.planning.solvers import CEM, ICEM, MPPI, Gradient, NoiseFn, Solver
 from goalward.world.lewm import LeWM
-from goalward.world.public_config import public_json
-from goalward.world.public_layout import load_public
+from goalward.world.public import load_public, public_json
 from public_helpers import SMALL, randomise, write_public
 from test_lewm_parity import build
 
@@ -37,7 +32,7 @@ CASES: dict[str, tuple[Solver, dict[str, Any]]] = {
 }
 
 
-def their_draws(solver: str) -> Draws:
+def their_draws(solver: str) -> NoiseFn:
     """The numbers that stable-worldmodel's solver draws, in its order.
 
     It solves for one environment after the other (as it must: see below), each time with all

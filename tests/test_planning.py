@@ -10,14 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from goalward.config import from_json, to_json
-from goalward.planning.base import CostFn, SeededDraws, Solver, around, take_best
-from goalward.planning.cem import CEM
+from goalward.core.config import from_json, to_json
 from goalward.planning.cost import LatentCost
-from goalward.planning.gradient import Gradient
-from goalward.planning.icem import ICEM, coloured
-from goalward.planning.mppi import MPPI
-from goalward.planning.solvers import SOLVERS, AnySolver, make_solver
+from goalward.planning.solvers import (
+    CEM,
+    ICEM,
+    MPPI,
+    SOLVERS,
+    AnySolver,
+    CostFn,
+    Gradient,
+    SeededDraws,
+    Solver,
+    best_plans,
+    coloured,
+    make_solver,
+    sample_plans,
+)
 from goalward.world.lewm import LeWM
 from public_helpers import randomised
 from world_helpers import tiny_model
@@ -155,14 +164,14 @@ def test_unusable_settings_are_refused_by_name(
 
 def test_the_first_candidate_is_the_mean() -> None:
     mean, noise = torch.full((1, 2, 3), 4.0), torch.ones(1, 5, 2, 3)
-    plans = around(mean, torch.full((1, 2, 3), 0.5), noise)
+    plans = sample_plans(mean, torch.full((1, 2, 3), 0.5), noise)
     assert torch.equal(plans[:, 0], mean) and (plans[:, 1:] == 4.5).all()
     assert (noise == 1).all()
 
 
 def test_the_best_are_taken_in_order() -> None:
     plans = torch.arange(8.0).view(2, 4, 1, 1)
-    best, costs = take_best(plans, torch.tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 9.0, 8.0, 7.0]]), 2)
+    best, costs = best_plans(plans, torch.tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 9.0, 8.0, 7.0]]), 2)
     assert best.flatten(1).tolist() == [[3, 1], [4, 7]] and costs.tolist() == [[0, 1], [0, 7]]
 
 
@@ -189,7 +198,7 @@ def test_kept_elites_are_candidates_again_and_candidates_stay_within_the_clip() 
         watching, torch.zeros(1, 2, 2), draws=draws(0)
     )
     for before, after in pairwise(seen):
-        best, _ = take_best(before, before.flatten(2).sum(dim=2), 2)
+        best, _ = best_plans(before, before.flatten(2).sum(dim=2), 2)
         assert torch.equal(after[:, 1:3], best)
     assert max(float(plans.abs().max()) for plans in seen) == 1.0
 

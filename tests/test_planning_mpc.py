@@ -11,23 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from goalward.controllers.file import IDMCard, InverseModel
-from goalward.controllers.gc_idm import GCIDM, GCIDMConfig
-from goalward.controllers.horizon import HorizonConfig
+from goalward.control.checkpoint import IDMMetadata, TrainedIDM
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import GCIDM, GCIDMConfig
+from goalward.core.arrays import Array
 from goalward.data.splits import SplitConfig
-from goalward.planning.base import CostFn, Draws, Plan
-from goalward.planning.cem import CEM
+from goalward.data.windows import ActionScaler
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig, MPCController, plan_with
-from goalward.planning.solvers import SOLVERS, make_solver
-from goalward.types import Array
-from goalward.world.checkpoint import ActionScale, World
+from goalward.planning.solvers import CEM, SOLVERS, CostFn, NoiseFn, Plan, make_solver
+from goalward.world.checkpoint import World
 from public_helpers import randomised
 from world_helpers import tiny_model
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
 GOALS = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
-SCALE = ActionScale(mean=(0.1, -0.2), std=(0.5, 2.0))
+SCALE = ActionScaler(mean=(0.1, -0.2), std=(0.5, 2.0))
 QUICK = CEM(num_samples=300, num_iters=2)
 BLOCK = 10  # numbers of five actions of two numbers each
 
@@ -40,7 +39,7 @@ class Ramp:
         self.noises: list[Tensor] = []
         self.costs: list[CostFn] = []
 
-    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: NoiseFn) -> Plan:
         self.means.append(mean_BHA.clone())
         self.noises.append(draws(1, *mean_BHA.shape[1:]))
         self.costs.append(cost)
@@ -268,7 +267,7 @@ def test_every_solver_controls(world: World, name: Any) -> None:
 
 
 def test_a_plan_that_is_not_finite_is_refused(world: World) -> None:
-    def diverging(cost: CostFn, mean_BHA: Tensor, *, draws: Draws) -> Plan:
+    def diverging(cost: CostFn, mean_BHA: Tensor, *, draws: NoiseFn) -> Plan:
         return Plan(actions=mean_BHA / 0, cost=mean_BHA[:, 0, 0], evaluations=0)
 
     mpc = controller(world, diverging)
@@ -279,7 +278,7 @@ def test_a_plan_that_is_not_finite_is_refused(world: World) -> None:
 
 def test_a_controllers_file_has_what_planning_needs(world: World) -> None:
     network = GCIDMConfig(latent_dim=16, action_dim=2, hidden_dim=8)
-    card = IDMCard(
+    metadata = IDMMetadata(
         task=None,
         world_id="tiny",
         world=world.model.config,
@@ -292,12 +291,14 @@ def test_a_controllers_file_has_what_planning_needs(world: World) -> None:
         latents_id="none",
         split=SplitConfig(),
     )
-    model = InverseModel(card=card, world=world.model, network=GCIDM(network), time_to_go=None)
+    model = TrainedIDM(
+        metadata=metadata, world=world.model, network=GCIDM(network), time_to_go=None
+    )
     mpc = plan_with(model, Ramp())
     mpc.reset(GOALS, 50)
     assert mpc.world_id == "tiny" and np.abs(act(mpc, 25)).max() == np.float32(0.15)
     with pytest.raises(ValueError, match="does not tell their mean and std"):
-        plan_with(replace(model, card=replace(card, action_scale=None)), Ramp())
+        plan_with(replace(model, metadata=replace(metadata, action_scale=None)), Ramp())
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from episode_helpers import LENGTHS, merged_fixture  # noqa: F401
+from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
 from goalward.tasks import TASKS
-from goalward.tasks.spec import Measure
-from goalward.types import Array
-from goalward.world.probe import (
+from goalward.tasks.task import ProbeTarget
+from goalward.world.metrics import (
     MLPProbeConfig,
     ProbeData,
     ProbeScore,
@@ -25,8 +25,10 @@ from goalward.world.probe import (
     targets,
 )
 
-PLACE = Measure(name="place", column="state", index=(0, 2), unit="px")
-ANGLE = Measure(name="angle", column="state", index=(1,), unit="deg", scale=180 / np.pi, angle=True)
+PLACE = ProbeTarget(name="place", column="state", index=(0, 2), unit="px")
+ANGLE = ProbeTarget(
+    name="angle", column="state", index=(1,), unit="deg", scale=180 / np.pi, angle=True
+)
 SMALL = MLPProbeConfig(hidden=64, steps=300, batch=128)
 
 
@@ -80,9 +82,9 @@ def test_the_mlp_reads_several_measures_of_unlike_scales_at_once() -> None:
         return np.stack([1e-3 * latents[:, 2], turn, 1e3 * latents[:, 3]], axis=1)
 
     measures = [
-        Measure(name="near", column="state", index=(0,), unit="cm"),
+        ProbeTarget(name="near", column="state", index=(0,), unit="cm"),
         ANGLE,
-        Measure(name="far", column="state", index=(2,), unit="cm"),
+        ProbeTarget(name="far", column="state", index=(2,), unit="cm"),
     ]
     scores = mlp_probe(measures, sample(1, state), sample(2, state), seeded(), SMALL)
     assert [score.measure for score in scores] == ["near", "angle", "far"]
@@ -107,7 +109,7 @@ def test_an_angle_that_crosses_the_seam_is_read_as_well_as_any_other() -> None:
 
 
 def test_targets_stand_side_by_side_in_their_units_with_angles_as_cosine_and_sine() -> None:
-    metres = Measure(name="cm", column="pos", index=(2,), unit="cm", scale=100.0)
+    metres = ProbeTarget(name="cm", column="pos", index=(2,), unit="cm", scale=100.0)
     columns = {"state": np.array([[1.0, np.pi / 2, 3.0]]), "pos": np.array([[0.1, 0.2, 0.3]])}
     found = targets([PLACE, ANGLE, metres], columns)
     np.testing.assert_allclose(found, [[1.0, 3.0, 0.0, 1.0, 30.0]], atol=1e-12)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from goalward.core.arrays import Array
 from goalward.tasks import get_task
 from goalward.tasks.cube import CUBE_SYMMETRIES, cube_angle, quaternion_product, yaw_quaternion
 from goalward.tasks.reacher import fingertip
-from goalward.tasks.spec import ProtocolName, Row
 from goalward.tasks.swept_disk import (
     SKIN,
     first_contact,
@@ -18,23 +18,23 @@ from goalward.tasks.swept_disk import (
     swept_disk_step,
     wall_distance,
 )
+from goalward.tasks.task import ProtocolName, State
 from goalward.tasks.two_room import AGENT_RADIUS, WALLS
-from goalward.types import Array
 
 DOOR_Y = WALLS.door_centre
 point = st.tuples(st.floats(21, 203), st.floats(21, 203)).map(np.array)
 move = st.tuples(st.floats(-30, 30), st.floats(-30, 30)).map(np.array)
 
 
-def solved(task: str, protocol: ProtocolName, row: Row, goal: Row) -> bool:
+def solved(task: str, protocol: ProtocolName, row: State, goal: State) -> bool:
     return bool(get_task(task).protocols[protocol].solved(row, goal))
 
 
-def admits(task: str, protocol: ProtocolName, start: Row, goal: Row) -> bool:
+def admits(task: str, protocol: ProtocolName, start: State, goal: State) -> bool:
     return bool(get_task(task).protocols[protocol].admits(start, goal))
 
 
-def at(*state: float) -> Row:
+def at(*state: float) -> State:
     return {"state": np.array(state)}
 
 
@@ -82,7 +82,7 @@ def test_the_fingertip_is_where_two_links_put_it() -> None:
     assert np.allclose(fingertip(qpos), [[0.24, 0], [0, 0.24], [0.12, 0.12]])
 
 
-def cube_row(position: tuple[float, ...], quaternion: list[float]) -> Row:
+def cube_row(position: tuple[float, ...], quaternion: list[float]) -> State:
     return {
         "privileged_block_0_pos": np.array(position),
         "privileged_block_0_quat": np.array(quaternion),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from goalward import provenance
+from goalward.core import machine as provenance
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -9,8 +9,7 @@ import pytest
 
 from artifact_helpers import refusal
 from goalward.world.lewm import LeWMConfig
-from goalward.world.public_config import parse_public, public_json
-from goalward.world.public_layout import load_public
+from goalward.world.public import load_public, parse_public, public_json
 from public_helpers import PAPER, SMALL, write_public
 
 

@@ -11,8 +11,8 @@ from threading import Thread
 import pytest
 
 from artifact_helpers import names, refusal
-from goalward.world import fetch
-from goalward.world.fetch import fetch_public, is_repo_id
+from goalward.world import public as fetch
+from goalward.world.public import fetch_public, is_repo_id
 
 WEIGHTS = "/owner/name/resolve/main/weights.pt"
 

@@ -15,7 +15,7 @@ from artifact_helpers import names, refusal
 from goalward.world.checkpoint import load_world, save_world
 from goalward.world.encoders import ConvConfig, ViTConfig
 from goalward.world.lewm import LeWM
-from goalward.world.public_layout import Names, load_public, save_public
+from goalward.world.public import Names, load_public, save_public
 from public_helpers import SMALL, randomised, write_public
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalward.tasks.angles import wrap_angle
 from goalward.tasks.push_t_geometry import (
     AGENT_RADIUS,
     BOXES,
@@ -45,6 +44,7 @@ from goalward.tasks.push_t_pusher import (
     plan_push,
     random_target,
 )
+from goalward.tasks.task import wrap_angle
 
 # The environment checks its own spaces in a way that gymnasium warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")
@@ -61,7 +61,7 @@ class Arena:
         gymnasium = pytest.importorskip("gymnasium")
         self.env = gymnasium.make("swm/PushT-v1", disable_env_checker=True).unwrapped
 
-    def row(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {"state": self.env._get_obs()}
 
 
@@ -80,7 +80,7 @@ def rollout(arena: Arena, seed: int, steps: int = STEPS) -> tuple[Floats, Floats
         assert action.dtype == np.float32 and action.shape == (2,)
         arena.env.step(action)
         actions.append(action.astype(np.float64))
-        states.append(arena.row()["state"])
+        states.append(arena.state()["state"])
         reached.append(pusher.targets_reached)
     return np.array(actions), np.array(states), reached
 
@@ -138,7 +138,7 @@ def test_the_simulator_moves_the_block_as_the_push_model_says(arena: Arena, face
     env._set_state(np.array([*agent, *origin, pose.angle, 0.0, 0.0]))
     for _ in range(2):
         env.step(rotate(0.1 * NORMALS[contact], pose.angle))
-    state = arena.row()["state"]
+    state = arena.state()["state"]
     after = Pose.of_block(state[2:5])
     length = np.asarray(np.linalg.norm(state[:2] - agent))
     shift, turn = push_arc(CONTACTS[contact], NORMALS[contact], length)
@@ -256,7 +256,7 @@ def test_the_target_stays_until_it_is_reached_and_then_changes(arena: Arena) -> 
 
 def test_a_target_that_makes_no_progress_is_given_up() -> None:
     class Frozen:
-        def row(self) -> dict[str, Floats]:
+        def state(self) -> dict[str, Floats]:
             return {"state": np.array([100.0, 100.0, 256.0, 256.0, 0.5, 0.0, 0.0])}
 
     pusher = GeometricPusher(Frozen(), np.random.default_rng(0))

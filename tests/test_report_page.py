@@ -15,23 +15,20 @@ import numpy as np
 import pytest
 
 from goalward import cli
-from goalward.config import read_config
-from goalward.drawing import add_common_legend, new_figure, save_figure
-from goalward.evaluate.differences import Difference
-from goalward.evaluate.filmstrip import Strip, save_gif
-from goalward.evaluate.origin import Origin
-from goalward.evaluate.summary import summarise_method
-from goalward.evaluate.timing import Latency
+from goalward.core.config import read_config
+from goalward.core.figures import add_common_legend, new_figure, save_figure
+from goalward.core.machine import Provenance
+from goalward.evaluate.latency import Latency
+from goalward.evaluate.results import summarise_method
+from goalward.evaluate.statistics import Difference
+from goalward.evaluate.video import Strip, save_gif
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import Chart, Experiment
+from goalward.experiments.claims import Verdict
+from goalward.experiments.experiment import Chart, Experiment, Fact
 from goalward.experiments.figures import save_table_figure
+from goalward.experiments.report import html_page, markdown_page, read_report
 from goalward.experiments.stored import is_current, require_room, save_table, stored_table
-from goalward.experiments.study import Fact
 from goalward.experiments.tables import Entry, Picture, Source, Table
-from goalward.experiments.verdict import Verdict
-from goalward.report.content import read_report
-from goalward.report.page import html_page
-from goalward.report.text import markdown_page
 from test_evaluation import row
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
@@ -113,8 +110,8 @@ def source(revision: str | None, pairs: int = 4) -> Source:
     return Source(pairs=pairs, origins=(origin(revision),))
 
 
-def origin(revision: str | None) -> Origin:
-    return Origin(
+def origin(revision: str | None) -> Provenance:
+    return Provenance(
         machine="x86_64, 2 CPUs, no GPU",
         git_revision=revision,
         versions={"python": "3", "torch": "2"},

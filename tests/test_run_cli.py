@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from goalward import cli
-from goalward.config import read_config
-from goalward.controllers.direct import load_controller
-from goalward.evaluate.frozen_pairs import load_pairs
-from goalward.world.stage import WorldReport
+from goalward.control.act import load_controller
+from goalward.core.config import read_config
+from goalward.evaluate.pairs import load_pairs
+from goalward.world.train import WorldReport
 from test_cli import refusal
 
 Capture = pytest.CaptureFixture[str]

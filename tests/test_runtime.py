@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from goalward import cli
-from goalward.controllers.direct import DirectController
-from goalward.controllers.file import InverseModel, load_inverse_model, model_id
-from goalward.controllers.horizon import HorizonConfig
-from goalward.runtime.export import export_onnx
-from goalward.runtime.onnx_controller import OnnxController
+from goalward.control.act import GCIDMController
+from goalward.control.checkpoint import TrainedIDM, load_trained_idm, model_id
+from goalward.control.export import export_onnx
+from goalward.control.horizon import HorizonConfig
+from goalward.runtime.onnx import OnnxController
 from test_cli import refusal
 from test_evaluate_cli import arguments, controller_fixture, episodes_fixture  # noqa: F401
 
@@ -25,12 +25,12 @@ GOALS = np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8
 
 
 @pytest.fixture(name="model", scope="module")
-def model_fixture(controller: Path) -> InverseModel:
-    return load_inverse_model(controller)
+def model_fixture(controller: Path) -> TrainedIDM:
+    return load_trained_idm(controller)
 
 
 @pytest.fixture(name="exported", scope="module")
-def exported_fixture(model: InverseModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported_fixture(model: TrainedIDM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("onnx") / "controller.onnx"
     export_onnx(model, path)
     return path
@@ -46,11 +46,11 @@ def exported_fixture(model: InverseModel, tmp_path_factory: pytest.TempPathFacto
     ids=lambda horizon: horizon.mode,
 )
 def test_an_exported_controller_acts_as_the_one_that_it_was_made_from(
-    model: InverseModel, tmp_path: Path, horizon: HorizonConfig
+    model: TrainedIDM, tmp_path: Path, horizon: HorizonConfig
 ) -> None:
-    card = export_onnx(model, tmp_path / "c.onnx", horizon)
-    assert card.model_id == model_id(model) and card.horizon == horizon
-    ours, theirs = OnnxController(tmp_path / "c.onnx", threads=1), DirectController(model, horizon)
+    metadata = export_onnx(model, tmp_path / "c.onnx", horizon)
+    assert metadata.model_id == model_id(model) and metadata.horizon == horizon
+    ours, theirs = OnnxController(tmp_path / "c.onnx", threads=1), GCIDMController(model, horizon)
     for controller in (ours, theirs):
         controller.reset(GOALS, [50, 3, 20, 1])
     for _ in range(3):
@@ -70,7 +70,7 @@ def test_it_needs_no_torch(exported: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"  # whoever imports it fails
         "import numpy as np\n"
-        "from goalward.runtime.onnx_controller import OnnxController\n"
+        "from goalward.runtime.onnx import OnnxController\n"
         f"controller = OnnxController({str(exported)!r}, threads=1)\n"
         "frames = np.zeros((2, 64, 64, 3), dtype=np.uint8)\n"
         "controller.reset(frames, 50)\n"
@@ -96,7 +96,7 @@ def test_a_controller_is_exported_and_compared_from_the_command_line(
 
 
 def test_what_is_no_exported_controller_is_refused(
-    capsys: Capture, tmp_path: Path, exported: Path, model: InverseModel
+    capsys: Capture, tmp_path: Path, exported: Path, model: TrainedIDM
 ) -> None:
     with pytest.raises(ValueError, match="no such file"):
         OnnxController(tmp_path / "missing.onnx")

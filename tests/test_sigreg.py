@@ -13,9 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from goalward.world.replicas import as_only_replica, mean_over_replicas, num_replicas
-from goalward.world.sigreg import sample_directions, sigreg
-from goalward.world.vicreg import vicreg
+from goalward.core.distributed import as_only_replica, mean_over_replicas, num_replicas
+from goalward.world.objective import sample_directions, sigreg, vicreg
 
 TIME, BATCH, DIM, PROJECTIONS, KNOTS = 2, 12, 6, 16, 17
 

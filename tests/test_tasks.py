@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
 from goalward.evaluate.pairs import candidate_pairs, state_rows
-from goalward.evaluate.rollout import begin, run_episode
+from goalward.evaluate.simulators import begin, run_episode
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.cube import CubeSimulator
-from goalward.tasks.mujoco_render import FastRenderer, decimated_faces
 from goalward.tasks.reacher import JointTargets
-from goalward.tasks.spec import Protocol, Referee, SceneConfig, Simulator
-from goalward.types import Array
+from goalward.tasks.rendering import FastRenderer, decimated_faces
+from goalward.tasks.task import Protocol, RenderConfig, Simulator, SuccessChecker
 
 pytest.importorskip("stable_worldmodel")
 
@@ -68,7 +68,7 @@ def test_replayed_actions_reach_the_recorded_goal(
         env.restore(start)
         for action in taken[i]:
             env.step(action)
-        misses.append(max(np.abs(env.row()[c] - goal[c]).max() for c in task.restore_columns))
+        misses.append(max(np.abs(env.state()[c] - goal[c]).max() for c in task.restore_columns))
     assert successes >= 99
     assert np.percentile(misses, 99) <= (0.05 if name == "push-t" else 1e-9)
 
@@ -85,7 +85,7 @@ def test_an_episode_depends_on_its_generator_alone(name: str, simulator: Simulat
         policy = task.demonstrators[task.default_demonstrator](env, rng)
         for _ in range(30):
             env.step(policy())
-        ends.append((env.row(), env.render()))
+        ends.append((env.state(), env.render()))
     (first, frame), (second, again) = ends
     assert all(np.array_equal(first[c], second[c]) for c in task.state_columns)
     assert np.array_equal(frame, again)
@@ -99,7 +99,7 @@ def test_demonstrators_stay_within_the_action_bounds_and_move(
     for demonstrator in task.demonstrators.values():
         rng = np.random.default_rng(0)
         env.reset(rng)
-        start, policy = env.row(), demonstrator(env, rng)
+        start, policy = env.state(), demonstrator(env, rng)
         for _ in range(40):
             action = policy()
             assert action.shape == (task.action_dim,)
@@ -107,7 +107,7 @@ def test_demonstrators_stay_within_the_action_bounds_and_move(
             assert np.abs(action).max() <= 1.0
             env.step(action)
         column = task.restore_columns[0]
-        assert np.abs(env.row()[column] - start[column]).max() > 0.1
+        assert np.abs(env.state()[column] - start[column]).max() > 0.1
 
 
 @pytest.mark.parametrize("name", TASK_NAMES)
@@ -126,7 +126,7 @@ def test_the_paper_predicate_is_the_environments_own_verdict(
         env.set_goal(goal)
         for t in range(50):
             verdict = env.step(actions[t])
-            assert verdict == bool(task.protocols["paper"].solved(env.row(), goal))
+            assert verdict == bool(task.protocols["paper"].solved(env.state(), goal))
             verdicts.append(verdict)
             if verdict:
                 break  # a reached goal may end a control step early
@@ -153,7 +153,7 @@ def test_predicates_work_on_single_rows_and_on_batches_alike(name: str, dataset:
 def test_without_a_goal_no_step_is_a_success(name: str, simulator: Simulators) -> None:
     env, task = simulator(name), get_task(name)
     env.reset(np.random.default_rng(0))
-    start = env.row()
+    start = env.state()
     env.restore(start)
     env.set_goal(start)
     assert env.step(np.zeros(task.action_dim))
@@ -164,7 +164,7 @@ def test_without_a_goal_no_step_is_a_success(name: str, simulator: Simulators) -
 @pytest.mark.parametrize("name", TASK_NAMES)
 @pytest.mark.parametrize("size", [16, 96, 224])
 def test_a_frame_has_the_size_that_was_asked_for(name: str, size: int) -> None:
-    env = get_task(name).simulator(SceneConfig(image_size=size))
+    env = get_task(name).simulator(RenderConfig(image_size=size))
     env.reset(np.random.default_rng(0))
     frame = env.render()
     env.close()
@@ -194,12 +194,12 @@ def test_a_cube_drawn_with_fewer_faces_looks_like_the_whole_one(simulator: Simul
 
 @pytest.mark.parametrize("name", ["cube", "reacher"])
 def test_the_environments_own_frames_are_restored_too(name: str, simulator: Simulators) -> None:
-    env = get_task(name).simulator(SceneConfig(image_size=64, rendering="environment"))
+    env = get_task(name).simulator(RenderConfig(image_size=64, rendering="environment"))
     recorded = []
     env.reset(np.random.default_rng(4))
     for _ in range(3):
         env.step(np.full(get_task(name).action_dim, 0.5))
-        recorded.append((env.row(), env.render()))
+        recorded.append((env.state(), env.render()))
     for row, frame in reversed(recorded):
         env.restore(row)
         assert np.array_equal(env.render(), frame)
@@ -211,11 +211,11 @@ def test_reachers_pd_controller_reaches_its_targets(simulator: Simulators) -> No
     rng, reached = np.random.default_rng(0), 0
     for _ in range(20):
         env.reset(rng)
-        goal = env.row()
+        goal = env.state()
         env.reset(rng)
         for _ in range(50):
-            env.step(JointTargets.torque(env.row(), goal["qpos"]))
-            if task.protocols["moderate"].solved(env.row(), goal):
+            env.step(JointTargets.torque(env.state(), goal["qpos"]))
+            if task.protocols["moderate"].solved(env.state(), goal):
                 reached += 1
                 break
     assert reached >= 19
@@ -223,10 +223,10 @@ def test_reachers_pd_controller_reaches_its_targets(simulator: Simulators) -> No
 
 def test_two_simulators_in_one_process_do_not_disturb_each_other() -> None:
     task = get_task("reacher")
-    first = task.simulator(SceneConfig(image_size=64))
+    first = task.simulator(RenderConfig(image_size=64))
     first.reset(np.random.default_rng(0))
     frame = first.render()
-    second = task.simulator(SceneConfig(image_size=64))
+    second = task.simulator(RenderConfig(image_size=64))
     second.reset(np.random.default_rng(0))
     assert np.array_equal(second.render(), frame)
     first.close()
@@ -238,7 +238,7 @@ def test_the_environments_own_rendering_is_close_to_the_fast_one() -> None:
     for name in ("two-room", "push-t"):
         frames = []
         for rendering in ("fast", "environment"):
-            scene = SceneConfig(image_size=224, rendering=rendering)
+            scene = RenderConfig(image_size=224, rendering=rendering)
             env = get_task(name).simulator(scene)
             env.reset(np.random.default_rng(2))
             frames.append(env.render().astype(int))
@@ -248,7 +248,7 @@ def test_the_environments_own_rendering_is_close_to_the_fast_one() -> None:
 
 def test_a_held_goal_must_be_held_without_a_break() -> None:
     protocol = Protocol(summary="", solved=lambda row, goal: row["x"] == goal["x"], hold=3)
-    referee = Referee(protocol, {"x": np.array(1.0)})
+    referee = SuccessChecker(protocol, {"x": np.array(1.0)})
     visits = [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
     verdicts = [referee.judge({"x": np.array(x)}, environment_verdict=True) for x in visits]
     assert verdicts == [False] * 5 + [True]
@@ -261,10 +261,10 @@ def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
 
 def test_physics_that_a_task_does_not_know_are_refused() -> None:
     with pytest.raises(ValueError, match="task cube has no physics 'swept-disk'"):
-        get_task("cube").simulator(SceneConfig(physics="swept-disk"))
+        get_task("cube").simulator(RenderConfig(physics="swept-disk"))
 
 
 @pytest.mark.parametrize("size", [0, -1, 15, 513])
 def test_an_image_size_out_of_range_is_refused(size: int) -> None:
     with pytest.raises(ValueError, match=f"image_size must be between 16 and 512, got {size}"):
-        SceneConfig(image_size=size)
+        RenderConfig(image_size=size)

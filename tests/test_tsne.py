@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from goalward.types import Array
+from goalward.core.arrays import Array
 from goalward.world.tsne import affinities, conditionals, kl_gradient, tsne
 
 

@@ -14,18 +14,12 @@ import torch
 from torch import nn
 
 from artifact_helpers import names, refusal
-from goalward.config import read_json, to_json
-from goalward.world.checkpoint import (
-    ActionScale,
-    load_world,
-    read_tensors,
-    require_fits,
-    save_world,
-    write_tensors,
-)
+from goalward.core.config import read_json, to_json
+from goalward.core.tensors import read_tensors, tensors_id, write_tensors
+from goalward.data.windows import ActionScaler
+from goalward.world.checkpoint import load_world, require_fits, save_world
 from goalward.world.encoders import ConvConfig, ViTConfig
 from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
-from goalward.world.tensors import tensors_id
 
 SMALL = LeWMConfig(
     action_dim=2,
@@ -34,7 +28,7 @@ SMALL = LeWMConfig(
     projector_dim=10,
     predictor=PredictorConfig(depth=1, heads=2, dim_head=4, mlp_dim=12),
 )
-SCALE = ActionScale(mean=(0.5, -1.0), std=(2.0, 0.25))
+SCALE = ActionScaler(mean=(0.5, -1.0), std=(2.0, 0.25))
 WEIGHT = "predictor.transformer.layers.0.mlp.net.1.weight"
 
 
@@ -100,11 +94,11 @@ def test_a_folder_keeps_several_weights_and_nothing_else(folder: Path) -> None:
 
 
 def test_model_json_says_what_the_tensors_are(folder: Path) -> None:
-    card = read_json(folder / "model.json")
-    assert card.keys() == {"format", "version", "model", "actions"}
-    assert (card["format"], card["version"]) == ("goalward-lewm", 1)
-    assert card["model"]["encoder"]["kind"] == "vit" and card["model"]["action_dim"] == 2
-    assert card["actions"] == {"mean": [0.5, -1.0], "std": [2.0, 0.25]}
+    metadata = read_json(folder / "model.json")
+    assert metadata.keys() == {"format", "version", "model", "actions"}
+    assert (metadata["format"], metadata["version"]) == ("goalward-lewm", 1)
+    assert metadata["model"]["encoder"]["kind"] == "vit" and metadata["model"]["action_dim"] == 2
+    assert metadata["actions"] == {"mean": [0.5, -1.0], "std": [2.0, 0.25]}
 
 
 def test_an_interrupted_save_leaves_the_old_weights(
@@ -115,7 +109,7 @@ def test_an_interrupted_save_leaves_the_old_weights(
     def full_disk(path: Path) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("goalward.files.sync", full_disk)
+    monkeypatch.setattr("goalward.core.files.sync", full_disk)
     with pytest.raises(OSError, match="no space left"):
         save_world(folder, "best", a_model(1), SCALE)
     assert names(folder) == {"model.json", "best.safetensors"}
@@ -212,7 +206,7 @@ def test_actions_are_scaled_and_restored() -> None:
 def test_a_scale_that_cannot_be_undone_is_refused(
     mean: tuple[float, ...], std: tuple[float, ...], problem: str
 ) -> None:
-    assert problem in refusal(lambda: ActionScale(mean=mean, std=std))
+    assert problem in refusal(lambda: ActionScaler(mean=mean, std=std))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +218,7 @@ def test_actions_of_another_size_or_type_are_not_scaled(actions: torch.Tensor) -
 
 
 def test_a_scale_of_another_action_size_is_not_saved(tmp_path: Path) -> None:
-    scale = ActionScale(mean=(0.0,), std=(1.0,))
+    scale = ActionScaler(mean=(0.0,), std=(1.0,))
     message = refusal(lambda: save_world(tmp_path / "w", "best", a_model(), scale))
     assert "1 numbers" in message and not (tmp_path / "w").exists()
 
@@ -281,8 +275,8 @@ def test_weights_that_are_not_there_are_refused_with_those_that_are(folder: Path
 def test_a_model_json_that_does_not_fit_is_refused(
     folder: Path, change: dict[str, Any], problem: str
 ) -> None:
-    card = read_json(folder / "model.json") | change
-    (folder / "model.json").write_text(json.dumps(card))
+    metadata = read_json(folder / "model.json") | change
+    (folder / "model.json").write_text(json.dumps(metadata))
     message = refusal(lambda: load_world(folder))
     assert "model.json" in message and problem in message
 

@@ -15,7 +15,7 @@ from goalward.data.episodes import open_episodes
 from goalward.world.checkpoint import load_world, save_world
 from goalward.world.encoders import ViTConfig
 from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
-from goalward.world.public_layout import save_public
+from goalward.world.public import save_public
 from test_cli import refusal
 from world_helpers import dots_fixture, tiny_model  # noqa: F401
 

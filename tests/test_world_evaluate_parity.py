@@ -5,8 +5,8 @@ The same pairs in stable-worldmodel
 A collection is a dataset of stable-worldmodel: a pair is an episode, a step of it and an offset. ::
 
     import stable_worldmodel as swm
-    from goalward.controllers.direct import load_controller
-    from goalward.controllers.swm_policy import SwmPolicy
+    from goalward.control.act import load_controller
+    from goalward.control.swm_policy import SwmPolicy
 
     world = swm.World(
         "swm/PushT-v1",
@@ -53,24 +53,23 @@ import numpy as np
 import pytest
 import torch
 
-from goalward.controllers.base import Controller
-from goalward.controllers.direct import DirectController
-from goalward.controllers.file import IDMCard, new_inverse_model
-from goalward.controllers.gc_idm import GCIDM, GCIDMConfig
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.simple import RandomController
-from goalward.controllers.swm_policy import SwmPolicy
+from goalward.control.act import GCIDMController
+from goalward.control.checkpoint import IDMMetadata, new_inverse_model
+from goalward.control.controller import Controller, RandomController
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import GCIDM, GCIDMConfig
+from goalward.control.swm_policy import SwmPolicy
+from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import SplitConfig
-from goalward.evaluate.control import Episode, run_attempts
-from goalward.evaluate.pairs import Attempt, attempts, draw_pairs
+from goalward.evaluate.pairs import Pair, attempts, draw_pair_index
+from goalward.evaluate.rollout import Episode, run_attempts
 from goalward.evaluate.simulators import SimulatorPool, simulator_pool
 from goalward.tasks import get_task
 from goalward.tasks.push_t import SceneCanvas
-from goalward.tasks.spec import SceneConfig
+from goalward.tasks.task import RenderConfig
 from goalward.tasks.two_room import DotRenderer
-from goalward.types import Array
-from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.frozen import FrameEncoder
 from world_helpers import tiny_model
 
 swm = pytest.importorskip("stable_worldmodel")
@@ -151,7 +150,7 @@ class Work:
 
     task: str
     data: Path
-    attempts: list[Attempt]
+    attempts: list[Pair]
     episodes_idx: list[int]
     start_steps: list[int]
 
@@ -161,7 +160,7 @@ def work_fixture(request: pytest.FixtureRequest, dataset: Callable[[str], Path])
     task, data = get_task(request.param), dataset(request.param)
     with open_episodes(data) as episodes:
         paper = task.protocols["paper"]
-        pairs = draw_pairs(episodes, task, paper, PAIRS, seed=0, offset=OFFSET[task.name])
+        pairs = draw_pair_index(episodes, task, paper, PAIRS, seed=0, offset=OFFSET[task.name])
         owners = np.searchsorted(episodes.offsets, pairs.start_rows, side="right") - 1
         return Work(
             task=task.name,
@@ -183,7 +182,7 @@ def in_this_process(make: Any, setting: Any, *, workers: int) -> Iterator[Any]:
 
 @pytest.fixture(name="pool", scope="module")
 def pool_fixture(work: Work) -> Iterator[SimulatorPool]:
-    scene = SceneConfig(image_size=SIDE)
+    scene = RenderConfig(image_size=SIDE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("goalward.evaluate.simulators.servants", in_this_process)
         with simulator_pool(work.task, "paper", scene, number=5, workers=1) as pool:
@@ -283,13 +282,13 @@ def random_controller() -> RandomController:
     return RandomController(action_dim=2, seed=0)
 
 
-def untrained_gc_idm(work: Work) -> DirectController:
+def untrained_gc_idm(work: Work) -> GCIDMController:
     """A GC-IDM that reaches nothing on purpose, but heeds frame, goal and steps left."""
     world = tiny_model()
     network = GCIDMConfig(
         latent_dim=world.latent_dim, action_dim=2, hidden_dim=32, max_horizon=BUDGET
     )
-    card = IDMCard(
+    metadata = IDMMetadata(
         task=work.task,
         world_id="none",
         world=world,
@@ -304,7 +303,7 @@ def untrained_gc_idm(work: Work) -> DirectController:
     )
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(3)
-        model = new_inverse_model(card)
+        model = new_inverse_model(metadata)
         gc_idm = model.network.eval()
         assert isinstance(gc_idm, GCIDM) and gc_idm.modulation is not None
         for linear in (gc_idm.modulation.gamma, gc_idm.modulation.beta, gc_idm.head):
@@ -312,7 +311,7 @@ def untrained_gc_idm(work: Work) -> DirectController:
     goals = np.stack([attempt.goal_frame for attempt in work.attempts])
     z = FrameEncoder(model.world)(torch.from_numpy(goals))
     gc_idm.backbone.standardise.fit(z.mean(dim=0).tolist(), z.std(dim=0).tolist())
-    return DirectController(model)
+    return GCIDMController(model)
 
 
 @pytest.fixture(name="gc_idm_here", scope="module")

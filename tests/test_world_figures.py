@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from goalward import drawing
-from goalward.controllers import figures as controller_figures
-from goalward.drawing import add_legend, new_figure, smooth
-from goalward.types import Array
+from goalward.control import metrics as controller_figures
+from goalward.core import figures as drawing
+from goalward.core.arrays import Array
+from goalward.core.figures import add_legend, new_figure, smooth
 from goalward.world import figures
 from goalward.world.figures import save_curves, save_latent_path
 from picture_helpers import pixels, titles
 
-Row = dict[str, float]
+State = dict[str, float]
 
 
-def history(rows: int = 200) -> list[Row]:
+def history(rows: int = 200) -> list[State]:
     """Losses at every row, held-out losses and probes at every tenth row of their own."""
-    made: list[Row] = []
+    made: list[State] = []
     for k in range(1, rows + 1):
         time = {"step": 50.0 * k, "seconds": 20.0 * k, "data_seconds": 1.0 * k}
         made.append({**time, "lr": 1e-4, "loss": 2.0 / k, "regulariser": 3.0 / k, "inverse": 0.0})
@@ -105,13 +105,13 @@ def test_smoothing_keeps_a_constant_and_quietens_noise() -> None:
     ],
     ids=["one point", "held out alone", "nan", "negative", "probe from zero", "many terms"],
 )
-def test_missing_and_odd_values_break_nothing(rows: list[Row], tmp_path: Path) -> None:
+def test_missing_and_odd_values_break_nothing(rows: list[State], tmp_path: Path) -> None:
     save_curves(tmp_path / "curves.png", rows, "a run")
     assert pixels(tmp_path / "curves.png").std() > 1
 
 
 @pytest.mark.parametrize("rows", [[], [{"step": 1, "seconds": 2.0, "lr": 0.1}]])
-def test_a_history_without_curves_is_refused(rows: list[Row], tmp_path: Path) -> None:
+def test_a_history_without_curves_is_refused(rows: list[State], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no curve to draw"):
         save_curves(tmp_path / "curves.png", rows, "a run")
 
@@ -125,7 +125,7 @@ def test_a_failure_leaves_the_old_picture_and_nothing_else(
     def full(_: Path) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("goalward.files.sync", full)
+    monkeypatch.setattr("goalward.core.files.sync", full)
     with pytest.raises(OSError, match="no space left"):
         save_curves(path, [{"step": 1, "loss": 1.0}], "a run")
     assert path.read_bytes() == b"old"

@@ -18,18 +18,16 @@ import numpy as np
 import pytest
 import torch
 
-from goalward.artifacts import Stage, load_manifest
+from goalward.core.artifacts import Stage, load_manifest
+from goalward.core.tensors import read_tensors
 from goalward.data.collect import CollectConfig, collect
-from goalward.data.episodes import open_episodes
-from goalward.data.identity import episodes_id
+from goalward.data.episodes import episodes_id, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
+from goalward.data.windows import Windows, action_scale, batch_numbers, prefetched
 from goalward.presets import world_config
-from goalward.world.checkpoint import load_world, read_tensors
-from goalward.world.probe import MLPProbeConfig, mlp_probe
-from goalward.world.stage import judge_world, train_world
-from goalward.world.train import LOG_EVERY
-from goalward.world.train_config import ScheduleConfig
-from goalward.world.windows import Windows, action_scale, batch_numbers, prefetched
+from goalward.world.checkpoint import load_world
+from goalward.world.metrics import MLPProbeConfig, mlp_probe
+from goalward.world.train import LOG_EVERY, ScheduleConfig, judge_world, train_world
 from world_helpers import dots_fixture, tiny_config, write_dots  # noqa: F401
 
 
@@ -45,7 +43,7 @@ def test_training_learns_the_dots_place_and_dynamics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = partial(mlp_probe, config=MLPProbeConfig(steps=500))
-    monkeypatch.setattr("goalward.world.judge.mlp_probe", quick)
+    monkeypatch.setattr("goalward.world.metrics.mlp_probe", quick)
     dots = write_dots(tmp_path / "data", states=True)
     config = tiny_config(400, inverse_weight=1.0, thumbnail_weight=1.0)
     report = train_world(config, dots, tmp_path / "world")

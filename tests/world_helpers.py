@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goalward.data.episode_writer import merge_episodes, write_episode
-from goalward.types import Array
+from goalward.core.arrays import Array
+from goalward.data.hdf5 import merge_episodes, write_episode
 from goalward.world.encoders import ConvConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.objective import ObjectiveConfig
-from goalward.world.train_config import ScheduleConfig, WorldConfig
+from goalward.world.train import ScheduleConfig, WorldConfig
 
 SIDE = 16  # pixels
 ROWS = 32

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from goalward.defaults import ProtocolName
-from goalward.evaluate.frozen_pairs import FrozenPairs, load_pairs
+from goalward.evaluate.pairs import Pairs, load_pairs
 from goalward.tasks import get_task
 
 FOLDER = Path(__file__).parent / "bundled"
@@ -25,7 +25,7 @@ def controller_path(task: str) -> Path:
     return _existing(f"{task}.safetensors", task)
 
 
-def bundled_pairs(task: str, count: int, protocol: ProtocolName = "paper") -> FrozenPairs:
+def bundled_pairs(task: str, count: int, protocol: ProtocolName = "paper") -> Pairs:
     """The first so many of a task's pairs that a protocol admits.
 
     All were drawn for the protocol `paper`; others leave out some of them, such as solved starts.
@@ -41,13 +41,13 @@ def bundled_pairs(task: str, count: int, protocol: ProtocolName = "paper") -> Fr
             f"pairs must be 1 to {len(admitted)}, as many as come with goalward for protocol "
             f"{protocol}, got {count}; give an episode file to draw more"
         )
-    card = replace(
-        pairs.card,
-        config=replace(pairs.card.config, protocol=protocol, count=count),
-        scene=replace(pairs.card.scene, physics=rule.physics),
+    metadata = replace(
+        pairs.metadata,
+        config=replace(pairs.metadata.config, protocol=protocol, count=count),
+        scene=replace(pairs.metadata.scene, physics=rule.physics),
     )
     chosen = (replace(attempt, pair=k) for k, attempt in enumerate(admitted[:count]))
-    return FrozenPairs(card=card, attempts=tuple(chosen))
+    return Pairs(metadata=metadata, attempts=tuple(chosen))
 
 
 def _existing(name: str, task: str) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tyro.extras
 from tyro.conf import FlagCreatePairsOff
 
-from goalward import __version__, console
+from goalward import __version__
 from goalward.commands.base import Command
 from goalward.commands.controllers import Embed, Judge, Train
 from goalward.commands.episodes import Collect, Floors, Inspect
@@ -22,6 +22,7 @@ from goalward.commands.report import WriteReport
 from goalward.commands.reproduce import Reproduce
 from goalward.commands.run import RunTask
 from goalward.commands.world import ConvertWorld, JudgeWorld, TrainWorld
+from goalward.core import console
 
 HINTS = {
     errno.ENOSPC: "free some space, then run the same command again: finished work is kept",

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from goalward.runtime.card import INSTALL
-from goalward.tasks.gl import INSTALL_HINT, prepare_gl
-from goalward.tasks.swm import INSTALL_SIM, PINNED_VERSION
+from goalward.runtime.onnx import INSTALL
+from goalward.tasks.gymnasium import INSTALL_SIM, PINNED_VERSION
+from goalward.tasks.rendering import INSTALL_HINT, prepare_gl
 
 OLDEST_PYTHON = (3, 10)
 LEAST_DISK_GB = 5.0

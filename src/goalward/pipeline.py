@@ -11,21 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from goalward import console, defaults
-from goalward.config import content_id, override, to_json
-from goalward.console import Update
-from goalward.controllers.stage import train_controller
-from goalward.controllers.train_config import ControllerConfig
+from goalward import defaults
+from goalward.control.train import ControllerConfig, train_controller
+from goalward.core import console
+from goalward.core.config import content_id, override, to_json
+from goalward.core.console import Update
+from goalward.core.machine import choose_device, choose_devices
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.defaults import ModelKind, PresetName
-from goalward.devices import choose_device, choose_devices
-from goalward.embed import Latents, embed
-from goalward.evaluate.frozen_pairs import PairsConfig
+from goalward.evaluate.pairs import PairsConfig
 from goalward.presets import controller_config, world_config
-from goalward.tasks.spec import SceneConfig, Task
-from goalward.world.stage import train_world
-from goalward.world.train_config import WorldConfig
+from goalward.tasks.task import RenderConfig, Task
+from goalward.world.latents import Latents, embed
+from goalward.world.train import WorldConfig, train_world
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -81,7 +80,7 @@ class Pipeline:
             episodes=defaults.PRESET_EPISODES[self.preset][self.task.name],
             seed=self.seed,
             demonstrator=self.demonstrator or self.usual_demonstrator,
-            scene=SceneConfig(image_size=defaults.PRESET_IMAGE_SIZE[self.preset]),
+            scene=RenderConfig(image_size=defaults.PRESET_IMAGE_SIZE[self.preset]),
         )
         folder = self.folder / "episodes"
         with self.bar("collect", config.episodes, "frames") as update:

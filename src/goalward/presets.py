@@ -9,21 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
-from goalward.config import override
-from goalward.controllers.gc_idm import GCIDMConfig
-from goalward.controllers.horizon import HorizonConfig
-from goalward.controllers.pairwise import PairwiseConfig
-from goalward.controllers.time_to_go import TimeToGoConfig
-from goalward.controllers.train_config import ControllerConfig, IDMSchedule
+from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGoConfig
+from goalward.control.train import ControllerConfig, IDMSchedule
+from goalward.core.config import override
 from goalward.data.episodes import Episodes
 from goalward.data.splits import SplitConfig, split_episodes
+from goalward.data.windows import sizes
 from goalward.defaults import MAX_HORIZON, ModelKind, PresetName
-from goalward.embed import Latents
 from goalward.world.encoders import ConvConfig
+from goalward.world.latents import Latents
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.objective import ObjectiveConfig
-from goalward.world.train_config import ScheduleConfig, WorldConfig
-from goalward.world.windows import sizes
+from goalward.world.train import ScheduleConfig, WorldConfig
 
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
@@ -132,7 +130,7 @@ def controller_config(
         seed=seed,
     )
     if name != "smoke":
-        place = (name, latents.card.task or "")
+        place = (name, latents.metadata.task or "")
         changes = (*IDM_CHANGES.get(name, ()), *IDM_TASK_CHANGES.get(place, ()))
         return override(config, changes if kind == "gc-idm" else ())
     schedule = IDMSchedule(steps=30, batch=256, validations=2, validation_examples=1_024)
@@ -144,4 +142,4 @@ def _idm_steps(name: PresetName, latents: Latents) -> int:
     rows = int((latents.lengths[latents.split.train] - 1).sum())
     steps = max(1, IDM_EPOCHS * rows // IDMSchedule(steps=1).batch)
     most = IDM_MOST_STEPS.get(name, steps)
-    return min(steps, IDM_MOST_TASK_STEPS.get((name, latents.card.task or ""), most))
+    return min(steps, IDM_MOST_TASK_STEPS.get((name, latents.metadata.task or ""), most))

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from goalward import console, defaults
-from goalward.commands.base import (
-    AsJson,
-    Device,
-    EpisodesPath,
-    TaskOfFile,
-    TrainingFlags,
-)
+from goalward import defaults
+from goalward.commands.base import AsJson, Device, EpisodesPath, TaskOfFile, TrainingFlags
+from goalward.core import console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from goalward.controllers.judge import ActionError, NoiseError, TimeToGoQuality
-    from goalward.controllers.stage import ControllerReport
+    from goalward.control.metrics import ActionMetrics, NoiseError, TimeToGoMetrics
+    from goalward.control.train import ControllerReport
 
 LatentsPath = Annotated[Positional[Path], arg(metavar="LATENTS")]
 
@@ -52,10 +47,10 @@ class Embed:
 
     def run(self) -> int:
         """Embed and print what was written."""
-        from goalward.config import to_json
+        from goalward.core.config import to_json
+        from goalward.core.machine import choose_devices
         from goalward.data.episodes import open_episodes
-        from goalward.devices import choose_devices
-        from goalward.embed import EmbedConfig, embed
+        from goalward.world.latents import EmbedConfig, embed
 
         with open_episodes(self.path) as episodes:
             rows = episodes.num_rows
@@ -73,16 +68,16 @@ class Embed:
                 on_progress=update,
             )
         if self.as_json:
-            console.show_json({"folder": str(self.out), **to_json(latents.card)})
+            console.show_json({"folder": str(self.out), **to_json(latents.metadata)})
             return 0
-        std = latents.card.std
+        std = latents.metadata.std
         rows_shown = [
-            ("frames", f"{latents.card.rows:,} of {len(latents.lengths):,} episodes"),
+            ("frames", f"{latents.metadata.rows:,} of {len(latents.lengths):,} episodes"),
             (
                 "numbers a latent",
                 f"{len(std)}, standard deviations {min(std):.2g} to {max(std):.2g}",
             ),
-            ("world model", latents.card.world_id),
+            ("world model", latents.metadata.world_id),
             ("latents", str(self.out / "latents.npy")),
         ]
         console.show_facts("Embedded", rows_shown)
@@ -102,18 +97,18 @@ class Train(TrainingFlags):
 
     def run(self) -> int:
         """Train and print the errors."""
-        from goalward.config import override, to_json
-        from goalward.controllers.stage import train_controller
-        from goalward.devices import choose_device, use_threads
-        from goalward.embed import open_latents
+        from goalward.control.train import train_controller
+        from goalward.core.config import override, to_json
+        from goalward.core.machine import choose_device, use_threads
         from goalward.presets import controller_config
+        from goalward.world.latents import open_latents
 
         use_threads(self.threads)
         device = choose_device(self.device)
         found = open_latents(self.latents)
         config = controller_config(self.preset, found, kind=self.kind, seed=self.seed)
         config = override(config, self.assignments())
-        title = f"train {self.kind} {found.card.task or ''}".strip()
+        title = f"train {self.kind} {found.metadata.task or ''}".strip()
         bar = console.progress(title, config.schedule.steps, unit="examples", quiet=self.as_json)
         with bar as update:
             report = train_controller(
@@ -153,9 +148,9 @@ class Judge:
 
     def run(self) -> int:
         """Print the errors."""
-        from goalward.config import to_json
-        from goalward.controllers.stage import judge_controller
-        from goalward.devices import choose_device
+        from goalward.control.train import judge_controller
+        from goalward.core.config import to_json
+        from goalward.core.machine import choose_device
 
         quality = judge_controller(
             self.controller,
@@ -192,7 +187,7 @@ def _show_training(report: ControllerReport, folder: Path) -> None:
     console.show_facts("Trained", rows)
 
 
-def _show_errors(errors: Sequence[ActionError], title: str) -> None:
+def _show_errors(errors: Sequence[ActionMetrics], title: str) -> None:
     header = ("steps to the goal", "mean squared error", "cosine", "R²", "examples")
     rows = [(e.horizons, *_figures(e), f"{e.count:,}") for e in errors]
     console.show_table(title, header, rows)
@@ -205,11 +200,11 @@ def _show_noise(noise: Sequence[NoiseError]) -> None:
         console.show_table("Actions with noise on both latents", header, rows)
 
 
-def _figures(error: ActionError) -> tuple[str, str, str]:
+def _figures(error: ActionMetrics) -> tuple[str, str, str]:
     return f"{error.mse:.6f}", f"{error.cosine:.4f}", f"{error.r2:.4f}"
 
 
-def _show_time_to_go(quality: TimeToGoQuality | None) -> None:
+def _show_time_to_go(quality: TimeToGoMetrics | None) -> None:
     if quality is None:
         return
     rows = [

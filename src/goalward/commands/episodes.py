@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from goalward import console, defaults
+from goalward import defaults
 from goalward.commands.base import AsJson, EpisodesPath, NumWorkers, TaskName, TaskOfFile
+from goalward.core import console
 
 TASK_DEFAULT = "(default: the task's own)"
 EPISODES_DEFAULT = f"(default: the preset's, or else {defaults.EPISODES})"
@@ -49,10 +50,10 @@ class Collect:
 
     def run(self) -> int:
         """Collect and print what was written."""
+        from goalward.core.machine import usable_cpus
         from goalward.data.collect import CollectConfig, collect
         from goalward.tasks import get_task
-        from goalward.tasks.spec import SceneConfig
-        from goalward.workers import usable_cpus
+        from goalward.tasks.task import RenderConfig
 
         task = get_task(self.task).name
         episodes, size = defaults.EPISODES, defaults.IMAGE_SIZE
@@ -66,7 +67,7 @@ class Collect:
             seed=self.seed,
             demonstrator=self.demonstrator or defaults.PRESET_DEMONSTRATOR.get((self.preset, task)),
             episode_steps=self.steps,
-            scene=SceneConfig(image_size=size, rendering=self.rendering),
+            scene=RenderConfig(image_size=size, rendering=self.rendering),
         )
         workers = usable_cpus() if self.workers is None else self.workers
         bar = console.progress(
@@ -106,12 +107,11 @@ class Inspect:
 
     def run(self) -> int:
         """Print the summary and write the contact sheet."""
-        from goalward.data.contact_sheet import save_contact_sheet
         from goalward.data.episodes import open_episodes
-        from goalward.data.summary import summarise, task_name
-        from goalward.evaluate.floors import solved_share
+        from goalward.data.summary import save_contact_sheet, summarise, task_name
+        from goalward.data.windows import obstacles
+        from goalward.evaluate.baselines import solved_share
         from goalward.tasks import TASKS, get_task
-        from goalward.world.windows import obstacles
 
         with open_episodes(self.path) as episodes:
             summary = summarise(episodes)
@@ -187,16 +187,16 @@ class Floors:
 
     def run(self) -> int:
         """Print the floors."""
+        from goalward.core.machine import usable_cpus
         from goalward.data.episodes import open_episodes
         from goalward.data.summary import task_name
-        from goalward.evaluate.floors import (
+        from goalward.evaluate.baselines import (
             FloorsConfig,
             measure_floors,
             num_episodes,
             solved_share,
         )
         from goalward.tasks import get_task
-        from goalward.workers import usable_cpus
 
         with open_episodes(self.path) as episodes:
             name = task_name(episodes, self.task)

@@ -8,9 +8,10 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from goalward import console, defaults
+from goalward import defaults
 from goalward.commands.base import AsJson, Device, NumThreads, NumWorkers, TaskName
 from goalward.commands.evaluation_report import evaluation_facts, show_evaluation
+from goalward.core import console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +69,11 @@ class Evaluate:
     def run(self) -> int:
         """Evaluate and print the table."""
         from goalward.commands.evaluation_setup import evaluation_runs, pairs_to_compare_on
-        from goalward.devices import use_threads
-        from goalward.evaluate.evaluation import evaluate
-        from goalward.evaluate.frozen_pairs import PairsConfig
-        from goalward.evaluate.show import save_comparison
+        from goalward.core.machine import usable_cpus, use_threads
+        from goalward.evaluate.pairs import PairsConfig
+        from goalward.evaluate.run import evaluate
+        from goalward.evaluate.video import save_comparison
         from goalward.tasks import get_task
-        from goalward.workers import usable_cpus
 
         use_threads(self.threads)
         task = get_task(self.task)
@@ -120,10 +120,10 @@ class Evaluate:
 
     def _require_usable(self, workers: int) -> None:
         """Refuse what would be refused later, when pairs are drawn or episodes have been run."""
-        from goalward.checks import whole_number
-        from goalward.controllers.environments import MOST_STEPS
-        from goalward.evaluate.show import require_pairs
-        from goalward.workers import require_workers
+        from goalward.control.controller import MOST_STEPS
+        from goalward.core.checks import whole_number
+        from goalward.engines.local import require_workers
+        from goalward.evaluate.video import require_pairs
 
         require_workers(workers)
         whole_number(self.budget, "budget", most=MOST_STEPS)

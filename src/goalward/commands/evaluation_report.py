@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from goalward import console
-from goalward.config import to_json
+from goalward.core import console
+from goalward.core.config import to_json
 
 if TYPE_CHECKING:
-    from goalward.evaluate.evaluation import Evaluation
-    from goalward.evaluate.summary import MethodSummary
+    from goalward.evaluate.results import MethodSummary
+    from goalward.evaluate.run import Evaluation
 
 
 def evaluation_facts(found: Evaluation, pictures: Sequence[Path]) -> dict[str, Any]:
@@ -27,10 +27,10 @@ def evaluation_facts(found: Evaluation, pictures: Sequence[Path]) -> dict[str, A
 
 def show_evaluation(found: Evaluation, folder: Path, pictures: Sequence[Path]) -> None:
     """Print what was measured and where it is."""
-    from goalward.evaluate.summary import ALL
+    from goalward.evaluate.results import ALL
 
     summaries = found.summaries()
-    config = found.pairs.card.config
+    config = found.pairs.metadata.config
     which = "all episodes" if config.episodes == "all" else f"{config.episodes} episodes"
     title = f"{config.task}, protocol {config.protocol}, {config.count} pairs of {which}"
     header = ("method", "pairs", "success", "less CEM's", "steps", "jerk", "monotone", "closing")

@@ -11,18 +11,17 @@ import torch
 
 from goalward.bundle import NAME as BUNDLED
 from goalward.bundle import bundled_pairs, controller_path
-from goalward.config import differences, to_json
-from goalward.controllers.file import InverseModel, load_inverse_model
+from goalward.control.checkpoint import TrainedIDM, load_trained_idm
+from goalward.core.config import differences, to_json
+from goalward.core.machine import choose_device
 from goalward.data.splits import SplitConfig
-from goalward.devices import choose_device
-from goalward.evaluate.cells import Method, Observer
-from goalward.evaluate.evaluation import PAIRS, Run, prepare_pairs
-from goalward.evaluate.frozen_pairs import FrozenPairs, PairsConfig, save_pairs
-from goalward.evaluate.methods import Models, make_method, names, require_method
-from goalward.runtime.card import SUFFIX as ONNX
-from goalward.runtime.method import onnx_method
-from goalward.tasks.spec import Task
-from goalward.world.frame_encoder import FrameEncoder
+from goalward.evaluate.cells import ControllerSpec, Observer
+from goalward.evaluate.pairs import Pairs, PairsConfig, save_pairs
+from goalward.evaluate.run import PAIRS, Run, prepare_pairs
+from goalward.evaluate.specs import Models, make_method, names, onnx_method, require_method
+from goalward.runtime.onnx import SUFFIX as ONNX
+from goalward.tasks.task import Task
+from goalward.world.frozen import FrameEncoder
 
 
 def evaluation_runs(
@@ -57,13 +56,13 @@ def evaluation_runs(
     files = {spec: _controller_and_settings(spec, task) for spec in specs}
     named = {spec: read(path) for spec, (path, _) in files.items() if path is not None}
     loaded = [_trained(path, read) for path in models]
-    loaded = loaded or [found for found in named.values() if isinstance(found, InverseModel)][:1]
+    loaded = loaded or [found for found in named.values() if isinstance(found, TrainedIDM)][:1]
     pairwise_model = None if pairwise is None else _trained(pairwise, read)
     runs: list[Run] = []
     for spec in specs:
         own = named.get(spec)
         path, settings = files[spec]
-        if isinstance(own, Method):
+        if isinstance(own, ControllerSpec):
             if settings:
                 raise ValueError(
                     f"{path}: an exported controller keeps the settings that it was exported with; "
@@ -84,7 +83,7 @@ def evaluation_runs(
     if not loaded:
         return runs, None
     first = loaded[0]
-    return runs, Observer(world_id=first.card.world_id, encode=FrameEncoder(first.world))
+    return runs, Observer(world_id=first.metadata.world_id, encode=FrameEncoder(first.world))
 
 
 def require_methods(specs: Sequence[str], task: Task) -> None:
@@ -114,21 +113,21 @@ def _controller_and_settings(spec: str, task: Task) -> tuple[Path | None, str]:
 
 def _read(
     path: Path, *, task: Task, split: SplitConfig | None, device: torch.device
-) -> InverseModel | Method:
+) -> TrainedIDM | ControllerSpec:
     """A trained model, or an exported one as a method; both must fit the task and the split."""
     if path.suffix == ONNX:
-        method, card = onnx_method(path)
-        require_fitting(path, card.task, card.action_dim, card.split, task, split)
+        method, metadata = onnx_method(path)
+        require_fitting(path, metadata.task, metadata.action_dim, metadata.split, task, split)
         return replace(method, name=f"{method.name}@{_label(path)}")
-    model = load_inverse_model(path, device=device)
-    own = model.card
+    model = load_trained_idm(path, device=device)
+    own = model.metadata
     require_fitting(path, own.task, own.network.action_dim, own.split, task, split)
     return model
 
 
-def _trained(path: Path, read: Callable[[Path], InverseModel | Method]) -> InverseModel:
+def _trained(path: Path, read: Callable[[Path], TrainedIDM | ControllerSpec]) -> TrainedIDM:
     found = read(path)
-    if isinstance(found, Method):
+    if isinstance(found, ControllerSpec):
         raise ValueError(f"{path}: an exported controller; give the one that it was made from")
     return found
 
@@ -138,7 +137,7 @@ def _label(path: Path) -> str:
     return path.parent.name if path.stem in ("best", "last") else path.stem
 
 
-def pairs_to_compare_on(folder: Path, config: PairsConfig, episodes: Path | None) -> FrozenPairs:
+def pairs_to_compare_on(folder: Path, config: PairsConfig, episodes: Path | None) -> Pairs:
     """The folder's pairs; if it has none yet, drawn from the episodes, or those of the package.
 
     Raises:
@@ -146,8 +145,8 @@ def pairs_to_compare_on(folder: Path, config: PairsConfig, episodes: Path | None
     """
     if episodes is None and not (folder / PAIRS).exists():
         found = bundled_pairs(config.task, config.count, config.protocol)
-        if found.card.config != config:
-            changes = differences(to_json(found.card.config), to_json(config))
+        if found.metadata.config != config:
+            changes = differences(to_json(found.metadata.config), to_json(config))
             raise ValueError(
                 f"the pairs that come with goalward are others ({changes}); "
                 "give --episodes to draw some"
@@ -179,8 +178,8 @@ def require_fitting(
 
 
 def _repeats(
-    name: str, models: Sequence[InverseModel], seeds: Sequence[int]
-) -> list[tuple[int, InverseModel | None]]:
+    name: str, models: Sequence[TrainedIDM], seeds: Sequence[int]
+) -> list[tuple[int, TrainedIDM | None]]:
     """The seeds to run a method with, each with its model; what draws nothing has one a model."""
     found = _seeded(models, seeds)
     most = {"gc-idm": max(1, len(models)), "zero": 1}.get(name.partition(":")[0], len(found))
@@ -188,8 +187,8 @@ def _repeats(
 
 
 def _seeded(
-    models: Sequence[InverseModel], seeds: Sequence[int]
-) -> list[tuple[int, InverseModel | None]]:
+    models: Sequence[TrainedIDM], seeds: Sequence[int]
+) -> list[tuple[int, TrainedIDM | None]]:
     """Each seed with its model: several models have a seed each, a single one serves all."""
     if len(models) > 1:
         if len(seeds) not in (1, len(models)):

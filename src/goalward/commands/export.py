@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from goalward import console
 from goalward.commands.base import AsJson
+from goalward.core import console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,25 +27,25 @@ class Export:
 
     def run(self) -> int:
         """Export and print what was written."""
-        from goalward.config import to_json
-        from goalward.controllers.file import load_inverse_model
-        from goalward.runtime.export import export_onnx
+        from goalward.control.checkpoint import load_trained_idm
+        from goalward.control.export import export_onnx
+        from goalward.core.config import to_json
 
-        card = export_onnx(load_inverse_model(self.controller, weights=self.weights), self.out)
+        metadata = export_onnx(load_trained_idm(self.controller, weights=self.weights), self.out)
         size = self.out.stat().st_size
         if self.as_json:
-            console.show_json({"file": str(self.out), "bytes": size, "card": to_json(card)})
+            console.show_json({"file": str(self.out), "bytes": size, "card": to_json(metadata)})
             return 0
-        side = card.image_size
+        side = metadata.image_size
         rows = [
             ("file", f"{self.out}, {size / 1e6:.1f} MB"),
             ("frames", f"uint8 (B, {side}, {side}, 3)"),
             (
                 "goals",
-                f"float32 (B, {card.latent_dim}): the latents that the graph gives of frames",
+                f"float32 (B, {metadata.latent_dim}): the latents that the graph gives of frames",
             ),
             ("steps_left", "int64 (B,)"),
-            ("actions", f"float32 (B, {card.action_dim}), within the task's bounds"),
+            ("actions", f"float32 (B, {metadata.action_dim}), within the task's bounds"),
         ]
         console.show_facts("Exported", rows)
         return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from goalward import console
 from goalward.commands.base import AsJson
+from goalward.core import console
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from goalward import console
 from goalward.commands.base import AsJson
+from goalward.core import console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,15 @@ class WriteReport:
 
     def run(self) -> int:
         """Write the files and print where they are."""
-        from goalward.files import appearing
-        from goalward.report.content import read_report
-        from goalward.report.page import html_page
-        from goalward.report.text import csv_rows, legend, markdown_page
-        from goalward.report.words import TITLE
+        from goalward.core.files import atomic_write
+        from goalward.experiments.report import (
+            TITLE,
+            csv_rows,
+            html_page,
+            legend,
+            markdown_page,
+            read_report,
+        )
 
         report = read_report(self.tables)
         pages = {
@@ -39,7 +43,7 @@ class WriteReport:
         }
         self.out.mkdir(parents=True, exist_ok=True)
         for name, text in pages.items():
-            with appearing(self.out / name) as temporary:
+            with atomic_write(self.out / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         paths = [str(self.out / name) for name in pages]
         if self.as_json:

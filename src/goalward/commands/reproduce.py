@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from goalward import console, defaults
+from goalward import defaults
 from goalward.commands.base import AsJson, Device, NumThreads, NumWorkers
-from goalward.console import Update
+from goalward.core import console
+from goalward.core.console import Update
 
 if TYPE_CHECKING:
-    from goalward.experiments.experiment import Experiment
-    from goalward.experiments.lab import Lab
-    from goalward.experiments.study import Study
+    from goalward.experiments.experiment import Experiment, Study
+    from goalward.experiments.run import Lab, Outcome, State, Work
     from goalward.experiments.tables import Table
-    from goalward.experiments.work import Outcome, State, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +57,12 @@ class Reproduce:
 
     def run(self) -> int:
         """Run what is missing and print the tables."""
-        from goalward.checks import whole_number
-        from goalward.config import to_json
-        from goalward.devices import use_threads
-        from goalward.evaluate.origin import this_origin
+        from goalward.core.checks import whole_number
+        from goalward.core.config import to_json
+        from goalward.core.machine import this_origin, usable_cpus, use_threads
         from goalward.evaluate.simulators import SimulatorPools
-        from goalward.experiments.lab import Lab
+        from goalward.experiments.run import Lab
         from goalward.experiments.stored import require_room
-        from goalward.workers import usable_cpus
 
         if self.list:
             return self._list()
@@ -97,10 +94,9 @@ class Reproduce:
 
     def _run_cells(self, lab: Lab, chosen: Sequence[Experiment | Study]) -> Outcome:
         """Do everything that the tables need."""
-        from goalward.devices import choose_device
+        from goalward.core.machine import choose_device, usable_cpus
+        from goalward.experiments.run import run_cells
         from goalward.experiments.tables import all_cells, used_cells
-        from goalward.experiments.work import run_cells
-        from goalward.workers import usable_cpus
 
         has_gpu = choose_device(self.device).type != "cpu"
         return run_cells(
@@ -146,8 +142,7 @@ class Reproduce:
     def _chosen(self) -> Sequence[Experiment | Study]:
         """What was asked for, less what the preset cannot do."""
         from goalward.experiments.catalog import find_experiments
-        from goalward.experiments.experiment import Experiment
-        from goalward.experiments.specs import WITH_TIME_TO_GO
+        from goalward.experiments.experiment import WITH_TIME_TO_GO, Experiment
         from goalward.presets import learns_time_to_go
 
         if not self.experiments and not self.all:
@@ -172,7 +167,7 @@ class Reproduce:
 
 
 def _show(table: Table, folder: Path, *, has_chart: bool) -> None:
-    from goalward.experiments.names import method_name
+    from goalward.experiments.experiment import method_name
 
     title = f"{table.title} ({table.shown_pairs}, preset {table.preset})"
     if table.entries:

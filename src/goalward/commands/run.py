@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from goalward import console, defaults
+from goalward import defaults
 from goalward.commands.base import AsJson, Device, NumThreads, NumWorkers, TaskName
 from goalward.commands.evaluation_report import evaluation_facts, show_evaluation
-from goalward.console import Update
+from goalward.core import console
+from goalward.core.console import Update
 
 if TYPE_CHECKING:
-    from goalward.evaluate.evaluation import Evaluation
+    from goalward.evaluate.run import Evaluation
     from goalward.pipeline import Pipeline
 
 METHODS = ("gc-idm", "cem", "random")
@@ -52,7 +53,7 @@ class RunTask:
     def run(self) -> int:
         """Run every stage that is missing, and print the table."""
         from goalward.commands.evaluation_setup import require_methods
-        from goalward.devices import choose_device, use_threads
+        from goalward.core.machine import choose_device, use_threads
         from goalward.tasks import get_task
 
         require_methods(self.controller, get_task(self.task))
@@ -70,9 +71,9 @@ class RunTask:
         return 0
 
     def _pipeline(self, folder: Path) -> Pipeline:
+        from goalward.core.machine import usable_cpus
         from goalward.pipeline import Pipeline
         from goalward.tasks import get_task
-        from goalward.workers import usable_cpus
 
         return Pipeline(
             task=get_task(self.task),
@@ -87,9 +88,9 @@ class RunTask:
     def _compare(self, pipeline: Pipeline) -> tuple[Evaluation, list[Path]]:
         """Train, and evaluate every method on the same pairs."""
         from goalward.commands.evaluation_setup import evaluation_runs
-        from goalward.evaluate.evaluation import evaluate, prepare_pairs
-        from goalward.evaluate.frozen_pairs import PairsConfig
-        from goalward.evaluate.show import save_comparison
+        from goalward.evaluate.pairs import PairsConfig
+        from goalward.evaluate.run import evaluate, prepare_pairs
+        from goalward.evaluate.video import save_comparison
 
         task, folder = pipeline.task, pipeline.folder / EVALUATION
         wanted = PairsConfig(

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from goalward import console, defaults
-from goalward.commands.base import (
-    AsJson,
-    Device,
-    EpisodesPath,
-    TaskOfFile,
-    TrainingFlags,
-)
+from goalward import defaults
+from goalward.commands.base import AsJson, Device, EpisodesPath, TaskOfFile, TrainingFlags
+from goalward.core import console
 
 if TYPE_CHECKING:
-    from goalward.world.judge import Quality
-    from goalward.world.stage import WorldReport
+    from goalward.world.metrics import WorldMetrics
+    from goalward.world.train import WorldReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +30,13 @@ class TrainWorld(TrainingFlags):
 
     def run(self) -> int:
         """Train and print the quality figures."""
-        from goalward.config import override, to_json
+        from goalward.core.config import override, to_json
+        from goalward.core.distributed import is_first_process
+        from goalward.core.machine import choose_device, use_threads
         from goalward.data.episodes import open_episodes
         from goalward.data.summary import task_name
-        from goalward.devices import choose_device, use_threads
         from goalward.presets import world_config
-        from goalward.world.replicas import is_first_process
-        from goalward.world.stage import train_world
+        from goalward.world.train import train_world
 
         use_threads(self.threads)
         device = choose_device(self.device)
@@ -91,9 +86,9 @@ class JudgeWorld:
 
     def run(self) -> int:
         """Print the quality figures."""
-        from goalward.config import to_json
-        from goalward.devices import choose_device
-        from goalward.world.stage import judge_world
+        from goalward.core.config import to_json
+        from goalward.core.machine import choose_device
+        from goalward.world.train import judge_world
 
         device = choose_device(self.device)
         quality = judge_world(
@@ -171,7 +166,7 @@ def _show_world(report: WorldReport, folder: Path) -> None:
     console.show_facts("Trained the world model", rows)
 
 
-def _show_quality(quality: Quality) -> None:
+def _show_quality(quality: WorldMetrics) -> None:
     """Print prediction errors and probes."""
     rows = [
         (f"{e.steps}", f"{e.model:.4f}", f"{e.copy_last:.4f}", f"{e.ratio:.3f}", f"{e.windows:,}")

@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from goalward import defaults
-from goalward.artifacts import Stage
-from goalward.config import require_at_least, require_at_most, require_types
-from goalward.data.episode_writer import merge_episodes, write_episode
+from goalward.core.arrays import Array
+from goalward.core.artifacts import Stage
+from goalward.core.config import require_at_least, require_at_most, require_types
+from goalward.core.random import generator
 from goalward.data.episodes import open_episodes
+from goalward.data.hdf5 import merge_episodes, write_episode
 from goalward.data.splits import MOST_EPISODES
-from goalward.seeding import generator
+from goalward.engines.local import process_pool, require_workers
 from goalward.tasks import get_task
-from goalward.tasks.gl import prepare_gl
-from goalward.tasks.spec import SceneConfig, Simulator, Task
-from goalward.types import Array
-from goalward.workers import require_workers, worker_pool
+from goalward.tasks.rendering import prepare_gl
+from goalward.tasks.task import RenderConfig, Simulator, Task
 
 MOST_STEPS = 10**6  # an episode
 STAGE = "collect"
@@ -47,7 +47,7 @@ class CollectConfig:
     episodes: int
     episode_steps: int  # actions an episode; it has one frame more
     seed: int
-    scene: SceneConfig
+    scene: RenderConfig
     gl: str  # the GL back-end that draws, since frames differ between them; "" where none does
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class CollectConfig:
         seed: int = defaults.SEED,
         demonstrator: str | None = None,
         episode_steps: int | None = None,
-        scene: SceneConfig | None = None,
+        scene: RenderConfig | None = None,
     ) -> CollectConfig:
         """A full configuration; what is left out is the task's own choice."""
         spec = get_task(task)
@@ -82,7 +82,7 @@ class CollectConfig:
             episodes=episodes,
             episode_steps=spec.episode_steps if episode_steps is None else episode_steps,
             seed=seed,
-            scene=scene or SceneConfig(),
+            scene=scene or RenderConfig(),
             gl=prepare_gl() if spec.needs_gl else "",
         )
 
@@ -159,7 +159,7 @@ def _collect_parts(
     if not missing:
         return
     frames = 0
-    with worker_pool(min(workers, len(missing))) as pool:
+    with process_pool(min(workers, len(missing))) as pool:
         for size in pool.map_unordered(_collect_part, [(config, parts, e) for e in missing]):
             frames += size
             yield frames
@@ -182,7 +182,7 @@ def _collect_part(job: tuple[CollectConfig, Path, int]) -> int:
 
 
 @lru_cache(maxsize=1)
-def _simulator(task: str, scene: SceneConfig) -> Simulator:
+def _simulator(task: str, scene: RenderConfig) -> Simulator:
     """The one simulator of a worker process."""
     return get_task(task).simulator(scene)
 
@@ -198,12 +198,12 @@ def record_episode(
     """
     simulator.reset(rng)
     policy = task.demonstrators[demonstrator](simulator, rng)
-    rows, frames = [simulator.row()], [simulator.render()]
+    rows, frames = [simulator.state()], [simulator.render()]
     actions = np.full((steps + 1, task.action_dim), np.nan, dtype=np.float32)
     for t in range(steps):
         actions[t] = policy()
         simulator.step(actions[t])
-        rows.append(simulator.row())
+        rows.append(simulator.state())
         frames.append(simulator.render())
     columns = {name: np.stack([row[name] for row in rows]) for name in task.state_columns}
     return {"pixels": np.stack(frames), "action": actions, **columns}

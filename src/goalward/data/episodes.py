@@ -1,11 +1,9 @@
-"""Episodes as rows of columns: what every reader offers, and how one is opened.
-
-Shapes below use N rows, E episodes, B windows of T rows.
-"""
+"""What an episode file is known by, so that results can name what they came from."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
@@ -18,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from goalward.arrays import as_array
-from goalward.checks import MOST, given_path, shown, whole_number
-from goalward.types import Array
+from goalward.core.arrays import Array, as_array
+from goalward.core.artifacts import Manifest, load_manifest
+from goalward.core.checks import MOST, as_path, format_value, whole_number
+from goalward.core.config import canonical
 
 Index = npt.NDArray[np.int64]
 
@@ -186,16 +185,16 @@ class Episodes(ABC):
         if columns is None:
             return list(self.columns)
         if isinstance(columns, str | bytes) or not isinstance(columns, Sequence):
-            raise ValueError(f"columns must be a list of names, got {shown(columns)}")
+            raise ValueError(f"columns must be a list of names, got {format_value(columns)}")
         return columns
 
     def _require(self, column: str) -> Column:
         if not isinstance(column, str):
-            raise ValueError(f"a column must be a name, got {shown(column)}")
+            raise ValueError(f"a column must be a name, got {format_value(column)}")
         if column not in self.columns:
             near = difflib.get_close_matches(column, self.columns, n=3) or sorted(self.columns)
             hint = f"did you mean: {', '.join(near)}?"
-            raise ValueError(f"{self.path} has no numeric column {shown(column)}; {hint}")
+            raise ValueError(f"{self.path} has no numeric column {format_value(column)}; {hint}")
         return self.columns[column]
 
     def _row_index(self, index: npt.ArrayLike) -> Index:
@@ -261,9 +260,9 @@ def open_episodes(path: str | Path) -> Episodes:
         ValueError: What is there cannot be read as episodes; the message says why.
     """
     from goalward.data.foreign import ForeignEpisodes  # both import this module
-    from goalward.data.h5_episodes import H5Episodes
+    from goalward.data.hdf5 import H5Episodes
 
-    given_path(path)
+    as_path(path)
     remote = re.fullmatch(r"lerobot:/+(.+)", str(path))  # a Path folds the two slashes into one
     found = Path(path) if remote else _locate(Path(path).absolute())
     if remote or found.suffix == ".lance":
@@ -295,3 +294,35 @@ def _locate(path: Path) -> Path:
         held = ", ".join(p.name for p in names) or "none"
         raise ValueError(f"{path} must hold exactly one .h5 file, but holds {held}; give the file")
     return names[0]
+
+
+SAMPLED_FRAMES = 64
+
+
+def episodes_id(episodes: Episodes) -> str:
+    """The id of the stage that wrote the file or, for a foreign file, a digest of its content.
+
+    The digest covers the columns, the episodes' lengths, all actions and some of the frames:
+    hashing gigabytes of frames at every start would cost more than it protects.
+    """
+    if (manifest := _manifest(episodes)) is not None:
+        return manifest.id
+    digest = hashlib.sha256()
+    columns = [[c.name, list(c.shape), str(c.dtype)] for c in episodes.columns.values()]
+    digest.update(canonical(sorted(columns)).encode())
+    digest.update(episodes.lengths.tobytes())
+    if "action" in episodes.columns:
+        digest.update(np.ascontiguousarray(episodes.read("action", 0, episodes.num_rows)).tobytes())
+    if "pixels" in episodes.columns:
+        rows = np.linspace(0, episodes.num_rows - 1, SAMPLED_FRAMES).astype(np.int64)
+        digest.update(np.ascontiguousarray(episodes.rows("pixels", rows)).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _manifest(episodes: Episodes) -> Manifest | None:
+    """The manifest of the stage that the file is payload of, if it is."""
+    try:
+        manifest = load_manifest(episodes.path.parent)
+    except ValueError:
+        return None  # some other folder
+    return manifest if episodes.path.name in manifest.files else None

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from goalward.checks import one_line
+from goalward.core.arrays import Array
+from goalward.core.checks import one_line
 from goalward.data.episodes import Column, Episodes, Index
-from goalward.types import Array
 
 _IMAGES_AT_ONCE = 512  # decoded images fetched in one call, so that memory stays bounded
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from goalward.checks import MOST, shown, whole_number
-from goalward.config import require_types
+from goalward.core.checks import MOST, format_value, whole_number
+from goalward.core.config import require_types
 
 MOST_EPISODES = 10**7  # more is a mistake, and would take minutes and gigabytes
 
@@ -74,7 +74,7 @@ def split_episodes(num_episodes: int, config: SplitConfig = _DEFAULT) -> Split:
         ValueError: Fewer than 2 episodes, or too many to be meant.
     """
     if not isinstance(config, SplitConfig):
-        raise ValueError(f"config must be a SplitConfig, got {shown(config)}")
+        raise ValueError(f"config must be a SplitConfig, got {format_value(config)}")
     if whole_number(num_episodes, "num_episodes", least=-MOST, most=MOST_EPISODES) < 2:
         raise ValueError(f"a split needs at least 2 episodes, not {num_episodes}; collect more")
     blocks = range(-(-num_episodes // config.held_out_every))

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from goalward.checks import shown, whole_number
-from goalward.config import content_id, to_json
-from goalward.controllers.base import Controller
-from goalward.controllers.environments import MOST_STEPS
-from goalward.evaluate.control import Episode, run_wave, waves
-from goalward.evaluate.frozen_pairs import FrozenPairs
-from goalward.evaluate.origin import this_origin
-from goalward.evaluate.pairs import Attempt
-from goalward.evaluate.rows import EpisodeRow, RowFile
-from goalward.evaluate.simulators import SimulatorPool
-from goalward.evaluate.trajectory import (
+from goalward.control.controller import MOST_STEPS, Controller
+from goalward.core.checks import format_value, whole_number
+from goalward.core.config import content_id, to_json
+from goalward.core.machine import this_origin
+from goalward.evaluate.pairs import Pair, Pairs
+from goalward.evaluate.results import EpisodeResult, ResultsFile
+from goalward.evaluate.rollout import (
+    Episode,
     action_jerk,
     closing_share,
     final_errors,
     is_monotone,
     latent_distances,
+    run_wave,
+    waves,
 )
+from goalward.evaluate.simulators import SimulatorPool
 from goalward.tasks import get_task
-from goalward.world.frame_encoder import FrameEncoder
+from goalward.world.frozen import FrameEncoder
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -39,7 +39,7 @@ OnEpisodes = Callable[[int, int], None]  # (rows found, episodes run) since the 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class ControllerSpec:
     """One way of acting."""
 
     name: str
@@ -58,21 +58,21 @@ class Observer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class EvaluationConfig:
     """What the cells of an evaluation share."""
 
-    pairs: FrozenPairs
+    pairs: Pairs
     budget: int
     environments: int  # that run side by side
     observer: Observer | None = None  # measures latent distances, outside the methods' time
 
     def __post_init__(self) -> None:
-        if not isinstance(self.pairs, FrozenPairs):
-            raise ValueError(f"pairs must be FrozenPairs, got {shown(self.pairs)}")
+        if not isinstance(self.pairs, Pairs):
+            raise ValueError(f"pairs must be Pairs, got {format_value(self.pairs)}")
         whole_number(self.budget, "budget", most=MOST_STEPS)
         whole_number(self.environments, "environments")
 
-    def cell_id(self, method: Method, seed: int) -> str:
+    def cell_id(self, method: ControllerSpec, seed: int) -> str:
         """What a cell's rows depend on."""
         about = {
             "version": VERSION,
@@ -87,22 +87,22 @@ class Setting:
         }
         return content_id(about)
 
-    def row_file(self, folder: Path, method: Method, seed: int) -> RowFile:
+    def row_file(self, folder: Path, method: ControllerSpec, seed: int) -> ResultsFile:
         """Where the rows of a cell are."""
         plain = method.name.partition(":")[0]  # its settings are in the id
         name = f"{plain}-seed{seed}-{self.cell_id(method, seed)}.jsonl"
-        return RowFile(folder / ROWS / name)
+        return ResultsFile(folder / ROWS / name)
 
 
 def run_cell(
-    setting: Setting,
-    method: Method,
+    setting: EvaluationConfig,
+    method: ControllerSpec,
     seed: int,
     pool: SimulatorPool,
     folder: Path,
     *,
     on_episodes: OnEpisodes | None = None,
-) -> list[EpisodeRow]:
+) -> list[EpisodeResult]:
     """Run the pairs of a cell that have no row yet; returns all its rows, by pair.
 
     Args:
@@ -134,19 +134,19 @@ def run_cell(
 
 
 def _run(
-    setting: Setting,
-    method: Method,
+    setting: EvaluationConfig,
+    method: ControllerSpec,
     seed: int,
     controller: Controller,
     pool: SimulatorPool,
-    wave: Sequence[Attempt],
-) -> list[EpisodeRow]:
+    wave: Sequence[Pair],
+) -> list[EpisodeResult]:
     """The rows of one group of pairs."""
     observer = setting.observer
     keep = observer is not None
     episodes = run_wave(controller, pool, wave, budget=setting.budget, keep_frames=keep)
     calls, plans = predictor_calls(controller, len(wave)), getattr(controller, "plans", None)
-    config = setting.pairs.card.config
+    config = setting.pairs.metadata.config
     common = {
         "task": config.task,
         "protocol": config.protocol,
@@ -157,7 +157,7 @@ def _run(
         "budget": setting.budget,
     }
     return [
-        EpisodeRow(
+        EpisodeResult(
             **common,  # type: ignore[arg-type]
             pair=attempt.pair,
             episode=attempt.episode,
@@ -176,7 +176,7 @@ def predictor_calls(controller: Controller, number: int) -> Sequence[int]:
     return calls
 
 
-def _outcome(task: str, attempt: Attempt, episode: Episode) -> Mapping[str, object]:
+def _outcome(task: str, attempt: Pair, episode: Episode) -> Mapping[str, object]:
     return {
         "success": episode.success,
         "steps": episode.steps,
@@ -187,7 +187,7 @@ def _outcome(task: str, attempt: Attempt, episode: Episode) -> Mapping[str, obje
 
 
 def _latent_facts(
-    attempt: Attempt, episode: Episode, observer: Observer | None
+    attempt: Pair, episode: Episode, observer: Observer | None
 ) -> Mapping[str, object]:
     if observer is None:
         return {"monotone": None, "closing": None, "latent_distance": None}

@@ -11,19 +11,49 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from goalward.evaluate.rollout import begin
+from goalward.core.arrays import Array
+from goalward.engines.local import Actors, actors
 from goalward.tasks import get_task
-from goalward.tasks.spec import ProtocolName, Referee, Row, SceneConfig, Simulator
-from goalward.types import Array
-from goalward.workers import Servants, servants
+from goalward.tasks.task import (
+    Policy,
+    Protocol,
+    ProtocolName,
+    RenderConfig,
+    Simulator,
+    State,
+    SuccessChecker,
+)
+
+
+def begin(simulator: Simulator, protocol: Protocol, start: State, goal: State) -> None:
+    """Restore the start and, where the environment is the judge, give it the goal."""
+    simulator.restore(start)
+    if protocol.environments_own:
+        simulator.set_goal(goal)
+
+
+def run_episode(
+    simulator: Simulator, protocol: Protocol, goal: State, policy: Policy, budget: int
+) -> int | None:
+    """Let `policy` act until success or until the budget is spent.
+
+    Returns:
+        The number of steps to success, or None.
+    """
+    referee = SuccessChecker(protocol, goal)
+    for step in range(1, budget + 1):
+        verdict = simulator.step(policy())
+        if referee.judge(simulator.state(), environment_verdict=verdict):
+            return step
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
+class StepResult:
     """What one simulator shows."""
 
     frame: Array  # uint8 (side, side, 3)
-    row: Row  # the true state
+    row: State  # the true state
     success: bool = False
 
 
@@ -33,24 +63,24 @@ class _Setting:
 
     task: str
     protocol: ProtocolName
-    scene: SceneConfig
+    scene: RenderConfig
 
 
 class SimulatorPool:
     """Simulators numbered 0, 1, ..., spread over worker processes."""
 
-    def __init__(self, workers: Servants, number: int) -> None:
+    def __init__(self, workers: Actors, number: int) -> None:
         self._workers, self.number = workers, number
 
-    def begin(self, pairs: Mapping[int, tuple[Row, Row]]) -> dict[int, Moment]:
+    def begin(self, pairs: Mapping[int, tuple[State, State]]) -> dict[int, StepResult]:
         """Restore the (start, goal) given for each simulator, and show the start."""
         return self._ask("begin", pairs)
 
-    def step(self, actions: Mapping[int, Array]) -> dict[int, Moment]:
+    def step(self, actions: Mapping[int, Array]) -> dict[int, StepResult]:
         """Advance the simulators that have an action by one step."""
         return self._ask("step", actions)
 
-    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, Moment]:
+    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, StepResult]:
         shares: dict[int, dict[int, Any]] = {}
         for simulator, part in content.items():
             shares.setdefault(simulator % self._workers.number, {})[simulator] = part
@@ -60,7 +90,7 @@ class SimulatorPool:
 
 @contextmanager
 def simulator_pool(
-    task: str, protocol: ProtocolName, scene: SceneConfig, *, number: int, workers: int
+    task: str, protocol: ProtocolName, scene: RenderConfig, *, number: int, workers: int
 ) -> Iterator[SimulatorPool]:
     """So many simulators in so many worker processes.
 
@@ -70,7 +100,7 @@ def simulator_pool(
     if number < 1:
         raise ValueError(f"there must be at least 1 environment, got {number}")
     setting = _Setting(task=task, protocol=protocol, scene=scene)
-    with servants(_Stage, setting, workers=min(workers, number)) as pool:
+    with actors(_Stage, setting, workers=min(workers, number)) as pool:
         yield SimulatorPool(pool, number)
 
 
@@ -96,7 +126,7 @@ class SimulatorPools:
         self._open = None
 
     def pool(
-        self, task: str, protocol: ProtocolName, scene: SceneConfig, number: int
+        self, task: str, protocol: ProtocolName, scene: RenderConfig, number: int
     ) -> SimulatorPool:
         """So many simulators, not yet started."""
         setting = _Setting(task=task, protocol=protocol, scene=scene)
@@ -122,7 +152,7 @@ class _WaitingPool(SimulatorPool):
     def __init__(self, started: Callable[[], SimulatorPool], number: int) -> None:
         self._started, self.number = started, number
 
-    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, Moment]:
+    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, StepResult]:
         return self._started()._ask(name, content)
 
 
@@ -134,27 +164,27 @@ class _Stage:
         self._protocol = self._task.protocols[setting.protocol]
         self._scene = setting.scene
         self._simulators: dict[int, Simulator] = {}
-        self._referees: dict[int, Referee] = {}
+        self._referees: dict[int, SuccessChecker] = {}
 
-    def __call__(self, request: tuple[str, dict[int, Any]]) -> dict[int, Moment]:
+    def __call__(self, request: tuple[str, dict[int, Any]]) -> dict[int, StepResult]:
         name, content = request
         act = self._begin if name == "begin" else self._step
         return {number: act(number, part) for number, part in content.items()}
 
-    def _begin(self, number: int, pair: tuple[Row, Row]) -> Moment:
+    def _begin(self, number: int, pair: tuple[State, State]) -> StepResult:
         if number not in self._simulators:
             self._simulators[number] = self._task.simulator(self._scene)
         start, goal = pair
         begin(self._simulators[number], self._protocol, start, goal)
-        self._referees[number] = Referee(self._protocol, goal)
+        self._referees[number] = SuccessChecker(self._protocol, goal)
         return self._show(number, success=False)
 
-    def _step(self, number: int, action: Array) -> Moment:
+    def _step(self, number: int, action: Array) -> StepResult:
         simulator = self._simulators[number]
         verdict = simulator.step(action)
-        success = self._referees[number].judge(simulator.row(), environment_verdict=verdict)
+        success = self._referees[number].judge(simulator.state(), environment_verdict=verdict)
         return self._show(number, success=success)
 
-    def _show(self, number: int, *, success: bool) -> Moment:
+    def _show(self, number: int, *, success: bool) -> StepResult:
         simulator = self._simulators[number]
-        return Moment(frame=simulator.render(), row=simulator.row(), success=success)
+        return StepResult(frame=simulator.render(), row=simulator.state(), success=success)

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from goalward.experiments.claims import EASIER, PUSH_T, as_good, more
-from goalward.experiments.experiment import Experiment, Point
-from goalward.experiments.paper_figures import (
+from goalward.experiments.experiment import (
+    CEM,
+    EASIER,
+    GC_IDM,
+    PATHS,
+    PUSH_T,
+    WITH_TIME_TO_GO,
+    Experiment,
+    Point,
+    as_good,
+    more,
+)
+from goalward.experiments.paper import (
     NO_NOISE,
     column,
     pairwise_figure,
     planning_figure,
     schedule_figure,
 )
-from goalward.experiments.specs import CEM, GC_IDM, PATHS, WITH_TIME_TO_GO
 
 UNTRAINED = ("schedule.steps=50", "schedule.lr=1e-12")  # BatchNorms settle, weights do not move
 UNGUARDED = ("objective.regulariser=none", "min_latent_std=0.0")  # it may collapse: that is asked

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from goalward.experiments.ablations import ABLATIONS, WORLDS
+from goalward.experiments.analyses import latent_geometry, oracle_noise, pairwise_cells
 from goalward.experiments.comparisons import COMPARISONS
-from goalward.experiments.experiment import Experiment
-from goalward.experiments.measures import latent_geometry, oracle_noise, pairwise_cells
+from goalward.experiments.experiment import Experiment, Study
 from goalward.experiments.pictures import (
     compared_cells,
     executions,
     latents_over_training,
     plans_in_latent_space,
 )
-from goalward.experiments.study import Study
 
 EXPERIMENTS = (*COMPARISONS, *ABLATIONS)
 STUDIES: tuple[Study, ...] = (

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goalward.experiments.cell import SEEDS
-from goalward.experiments.claims import AS_GOOD, EASIER, PUSH_T, as_good, more
-from goalward.experiments.experiment import ALL_PAIRS, Claim, Experiment, Point
-from goalward.experiments.names import method_name
-from goalward.experiments.paper_figures import column, held_out_figure, solver_figure
-from goalward.experiments.specs import CEM, FRONTIER, GC_IDM, WITH_TIME_TO_GO, blindly
+from goalward.experiments.experiment import (
+    ALL_PAIRS,
+    AS_GOOD,
+    CEM,
+    EASIER,
+    FRONTIER,
+    GC_IDM,
+    PUSH_T,
+    SEEDS,
+    WITH_TIME_TO_GO,
+    Claim,
+    Experiment,
+    Point,
+    as_good,
+    blindly,
+    method_name,
+    more,
+)
+from goalward.experiments.paper import column, held_out_figure, solver_figure
 
 PAIRS = "pairs"  # the axis of tables whose points are the first so many, and all
 SIZES = (Point(label="first 50", first=50), Point(label=ALL_PAIRS))

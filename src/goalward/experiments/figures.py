@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from goalward.drawing import (
+from goalward.core.figures import (
     CYCLE,
     GREEN,
     INK,
@@ -24,8 +24,7 @@ from goalward.drawing import (
     save_figure,
     style_axes,
 )
-from goalward.experiments.experiment import Chart
-from goalward.experiments.names import method_name, search_size
+from goalward.experiments.experiment import Chart, method_name, search_size
 from goalward.experiments.tables import Entry, Table
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The paper's own figures, as data."""
+"""The paper's figures, as the tables of the catalog ask for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
-from goalward.config import read_json
+from goalward.core.config import read_json
+from goalward.experiments.experiment import (
+    ALL_PAIRS,
+    CEM,
+    GC_IDM,
+    PATHS,
+    WITH_TIME_TO_GO,
+    PaperFigure,
+)
 
 
 @cache
@@ -15,3 +23,63 @@ def paper_tables() -> dict[str, Any]:
     with as_file(files("goalward.experiments") / "paper.json") as path:
         tables: dict[str, Any] = read_json(path)
     return tables
+
+
+NO_NOISE = "none"  # the point of a table of noise that has none
+
+
+def column(table: str, axis: str, method: str = GC_IDM) -> PaperFigure:
+    """The figures of a table that has a list for each task."""
+    found = paper_tables()[table]
+    labels = [value if isinstance(value, str) else f"{value:g}" for value in found[axis]]
+
+    def figure(task: str, point: str, asked: str) -> float | None:
+        if asked != method or task not in found or point not in labels:
+            return None
+        return float(found[task][labels.index(point)])
+
+    return figure
+
+
+def solver_figure(task: str, point: str, method: str) -> float | None:
+    """The full comparison of solvers; all pairs stand beside its larger protocol."""
+    found = paper_tables()["table_solvers"][task]["200" if point == ALL_PAIRS else "50"]
+    known = found.get(method.partition(":")[0]) if method != WITH_TIME_TO_GO else None
+    return None if known is None else float(known["success"])
+
+
+def trajectory_figure(task: str, method: str) -> tuple[float, float] | None:
+    """Action jerk, and monotonicity in percent (Table 4)."""
+    found, name = paper_tables()["table_trajectory"][task], {GC_IDM: "gc-idm", CEM: CEM}.get(method)
+    return None if name is None else (found["jerk"][name], found["monotonicity"][name])
+
+
+def held_out_figure(task: str, point: str, method: str) -> float | None:
+    """Held-out validation, and the main comparison, whose pairs are of all episodes."""
+    if point != "held-out":
+        return solver_figure(task, ALL_PAIRS, method)  # which the paper compares with
+    found = paper_tables()["table_heldout"][task]
+    return {GC_IDM: float(found["gc-idm"][0]), CEM: float(found["cem"])}.get(method)
+
+
+def schedule_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
+    """Fixed and uniform noise, and none."""
+    if point == NO_NOISE:
+        return column("table_gcidm_noise", "sigma")(task, "0", GC_IDM)
+    table = paper_tables()["table_noise_schedule"]
+    schedule, sigma = point.split()
+    return float(table[schedule][task][table["sigma"].index(float(sigma))])
+
+
+def pairwise_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
+    """Noise in the pairwise model's training."""
+    table = paper_tables()["table_pairwise_train_noise"]
+    return float(table["success"][table["train_sigma"].index(float(point))])
+
+
+def planning_figure(task: str, point: str, method: str) -> float | None:  # noqa: ARG001
+    """Planning with the pairwise model, and CEM."""
+    names = dict(
+        zip((*PATHS, CEM), ("lerp", "refine1", "refine3", "refine3_cand10", "cem"), strict=True)
+    )
+    return float(paper_tables()["table_pairwise_planning"][task][names[method]])

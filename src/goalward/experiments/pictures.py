@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goalward.controllers.file import InverseModel
-from goalward.drawing import (
+from goalward.control.checkpoint import TrainedIDM
+from goalward.core.arrays import Array
+from goalward.core.figures import (
     GREEN,
     INK,
     ORANGE,
@@ -27,21 +28,17 @@ from goalward.drawing import (
     save_figure,
     style_axes,
 )
-from goalward.evaluate.control import run_wave
-from goalward.evaluate.pairs import Attempt
-from goalward.evaluate.show import save_comparison
+from goalward.evaluate.pairs import Pair
+from goalward.evaluate.rollout import run_wave
 from goalward.evaluate.simulators import SimulatorPool
-from goalward.experiments.cell import Cell
-from goalward.experiments.lab import Bench, Lab
-from goalward.experiments.specs import GC_IDM
-from goalward.experiments.study import Findings
-from goalward.planning.base import SeededDraws
-from goalward.planning.cem import CEM
+from goalward.evaluate.video import save_comparison
+from goalward.experiments.experiment import GC_IDM, Cell, Findings
+from goalward.experiments.run import Bench, Lab
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig
-from goalward.types import Array
-from goalward.world.frame_encoder import FrameEncoder
-from goalward.world.stage import LATENTS
+from goalward.planning.solvers import CEM, SeededDraws
+from goalward.world.frozen import FrameEncoder
+from goalward.world.train import LATENTS
 
 SHOWN_PAIRS = 4  # as in the paper
 SHOWN_PLANS = 200  # of those that CEM tries out
@@ -100,7 +97,7 @@ def plans_in_latent_space(lab: Lab, task: str, folder: Path) -> Findings:
     return Findings(pictures=(path,))
 
 
-def candidate_rollouts(model: InverseModel, z_D: Array, z_goal_D: Array) -> Array:
+def candidate_rollouts(model: TrainedIDM, z_D: Array, z_goal_D: Array) -> Array:
     """Latents (S, H + 1, D) along plans as CEM evaluates them for its first decision.
 
     They are taken evenly from all its iterations, from blind guesses to the last ones.
@@ -125,7 +122,7 @@ def candidate_rollouts(model: InverseModel, z_D: Array, z_goal_D: Array) -> Arra
     return torch.cat([start_SD[:, None], later_SHD], dim=1).cpu().numpy()
 
 
-def _way(bench: Bench, pool: SimulatorPool, attempt: Attempt, encode: FrameEncoder) -> Array:
+def _way(bench: Bench, pool: SimulatorPool, attempt: Pair, encode: FrameEncoder) -> Array:
     """Latents (T, D) of an execution."""
     run = bench.run
     controller = run.method.make(run.seed)
@@ -154,9 +151,9 @@ def _draw(path: Path, scene: _Scene) -> None:
     A plane, not t-SNE as in the paper: straight lines stay straight, and what looks nearer to the
     goal is nearer in these two directions.
     """
-    around = np.concatenate([*scene.ways.values(), scene.plans.reshape(-1, len(scene.goal))])
-    centre_D = around.mean(axis=0)
-    axes_2D = np.linalg.svd(around - centre_D, full_matrices=False)[2][:2]
+    sample_plans = np.concatenate([*scene.ways.values(), scene.plans.reshape(-1, len(scene.goal))])
+    centre_D = sample_plans.mean(axis=0)
+    axes_2D = np.linalg.svd(sample_plans - centre_D, full_matrices=False)[2][:2]
 
     def place(z: Array) -> Array:
         return (z - centre_D) @ axes_2D.T

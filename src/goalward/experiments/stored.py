@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from goalward.config import read_config, to_json, write_json
-from goalward.experiments.experiment import TASKS, Chart, Experiment
+from goalward.core.config import read_config, to_json, write_json
+from goalward.experiments.experiment import TASKS, Chart, Experiment, Study
 from goalward.experiments.figures import save_table_figure
-from goalward.experiments.study import Study
 from goalward.experiments.tables import Table
 
 

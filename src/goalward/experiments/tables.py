@@ -6,16 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from goalward.evaluate.origin import Origin, this_origin
-from goalward.evaluate.rows import EpisodeRow
-from goalward.evaluate.summary import MethodSummary, summarise_method
-from goalward.evaluate.timing import Latency
-from goalward.experiments.cell import Cell
-from goalward.experiments.experiment import Experiment, Label, MethodName
-from goalward.experiments.lab import Lab, Measured
-from goalward.experiments.study import Fact, Study
-from goalward.experiments.verdict import Rows, Times, Verdict, judge_claim
-from goalward.experiments.work import Outcome
+from goalward.core.machine import Provenance, this_origin
+from goalward.evaluate.latency import Latency
+from goalward.evaluate.results import EpisodeResult, MethodSummary, summarise_method
+from goalward.experiments.claims import Rows, Times, Verdict, judge_claim
+from goalward.experiments.experiment import Cell, Experiment, Fact, Label, MethodName, Study
+from goalward.experiments.run import Lab, Measured, Outcome
 from goalward.tasks import get_task
 
 
@@ -44,7 +40,7 @@ class Source:
     """Where a task's numbers come from."""
 
     pairs: int  # of start and goal
-    origins: tuple[Origin, ...]  # none: it was not noted
+    origins: tuple[Provenance, ...]  # none: it was not noted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +182,7 @@ def tabulate(
     )
 
 
-def _each_once(origins: Sequence[Origin]) -> tuple[Origin, ...]:
+def _each_once(origins: Sequence[Provenance]) -> tuple[Provenance, ...]:
     return tuple(o for k, o in enumerate(origins) if o not in origins[:k])
 
 
@@ -228,10 +224,10 @@ def rows_by_place(
     experiment: Experiment,
     task: str,
     pairs: int,
-    rows_of: Callable[[Cell], Sequence[EpisodeRow]],
+    rows_of: Callable[[Cell], Sequence[EpisodeResult]],
 ) -> Rows:
     """Rows of all seeds by method and point, without the points that take more pairs."""
-    rows: dict[tuple[MethodName, Label], list[EpisodeRow]] = {}
+    rows: dict[tuple[MethodName, Label], list[EpisodeResult]] = {}
     for point, method, cell in experiment.cells(task):
         first = pairs if point.first is None else point.first
         if first <= pairs:

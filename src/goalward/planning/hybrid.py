@@ -13,18 +13,14 @@ import torch
 from torch import Tensor
 
 from goalward import defaults
-from goalward.config import require_at_least, require_at_most, require_types
-from goalward.controllers.direct import DirectController
-from goalward.controllers.file import InverseModel
-from goalward.controllers.horizon import HorizonConfig
-from goalward.planning.attempt import Attempt
-from goalward.planning.base import MOST_HORIZON, SeededDraws
-from goalward.planning.cem import CEM
-from goalward.planning.committed import GoalPlanner
-from goalward.planning.cost import LatentCost
-from goalward.planning.raw_actions import RawActions
-from goalward.planning.rollout import last_latent
-from goalward.types import Array
+from goalward.control.act import GCIDMController
+from goalward.control.checkpoint import TrainedIDM
+from goalward.control.horizon import HorizonConfig
+from goalward.core.arrays import Array
+from goalward.core.config import require_at_least, require_at_most, require_types
+from goalward.planning.cost import LatentCost, last_latent
+from goalward.planning.mpc import ActionQueue, GoalPlanner, RawActions
+from goalward.planning.solvers import CEM, MOST_HORIZON, SeededDraws
 from goalward.world.checkpoint import World
 
 PASSES = 2  # over a block of the proposal: where it leads decides what is done on the way
@@ -57,20 +53,20 @@ class HybridController(GoalPlanner):
             or more actions are to be committed than a proposal has.
     """
 
-    def __init__(self, model: InverseModel, config: HybridConfig) -> None:
+    def __init__(self, model: TrainedIDM, config: HybridConfig) -> None:
         super().__init__(model.world, seed=config.seed)
-        card, self._config = model.card, config
+        metadata, self._config = model.metadata, config
         self._model, self._skip = model.world, model.world.config.frameskip
         if config.commit > config.horizon * self._skip:
             raise ValueError(
                 f"commit must be at most {config.horizon * self._skip}, the actions of a proposal, "
                 f"got {config.commit}"
             )
-        self._direct = DirectController(model, config.steps_left)
-        world = World(model=model.world, actions=card.action_scale, id=card.world_id)
-        self._raw_actions = RawActions(world, card.action_low, card.action_high)
+        self._direct = GCIDMController(model, config.steps_left)
+        world = World(model=model.world, actions=metadata.action_scale, id=metadata.world_id)
+        self._raw_actions = RawActions(world, metadata.action_low, metadata.action_high)
 
-    def plan(self, z_BD: Tensor, attempts: Sequence[Attempt], steps_left_B: Tensor) -> Array:
+    def plan(self, z_BD: Tensor, attempts: Sequence[ActionQueue], steps_left_B: Tensor) -> Array:
         """Propose, search, and keep the better one of each environment."""
         z_goal_BD = torch.stack([attempt.z_goal_D for attempt in attempts])
         proposal_BHA = self.propose(z_BD, z_goal_BD, steps_left_B)
@@ -85,7 +81,7 @@ class HybridController(GoalPlanner):
         proposal_BHA: Tensor,
         z_BD: Tensor,
         z_goal_BD: Tensor,
-        attempts: Sequence[Attempt],
+        attempts: Sequence[ActionQueue],
     ) -> Tensor:
         """The better of the proposal and of what a search around it finds, by the model."""
         assert self._config.search is not None

@@ -6,21 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from goalward.tasks.frames import resized
-from goalward.tasks.gl import prepare_gl
-from goalward.tasks.mujoco_render import FastRenderer
-from goalward.tasks.spec import (
-    Measure,
+from goalward.core.arrays import Array
+from goalward.tasks.gymnasium import make_swm_env
+from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
+from goalward.tasks.task import (
+    ProbeTarget,
     Protocol,
-    Row,
-    SceneConfig,
+    RenderConfig,
     Simulator,
+    State,
     Task,
     clip_action,
     unsolved_starts,
 )
-from goalward.tasks.swm import make_swm_env
-from goalward.types import Array
 
 CUBE_HEIGHT = 0.02  # of its centre when it lies on the table
 MESH_CELL = 0.008  # metres; leaves 10k of the arm's 185k faces, and a small frame the same
@@ -37,7 +35,7 @@ class CubeSimulator(Simulator):
     that a restored moment moves and looks exactly as the recorded one did.
     """
 
-    def __init__(self, scene: SceneConfig) -> None:
+    def __init__(self, scene: RenderConfig) -> None:
         prepare_gl()
         self._scene = scene
         self._env = make_swm_env(
@@ -82,7 +80,7 @@ class CubeSimulator(Simulator):
         self._mujoco.mj_kinematics(model, data)
         self._mujoco.mj_camlight(model, data)
 
-    def row(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Array]:
         """Joint state and solver warm start, hand and cube."""
         data, info = self._env._data, self._env.compute_ob_info()
         return {
@@ -96,7 +94,7 @@ class CubeSimulator(Simulator):
             "privileged_block_0_quat": info["privileged/block_0_quat"],
         }
 
-    def restore(self, row: Row) -> None:
+    def restore(self, row: State) -> None:
         """Return to a recorded state; public datasets have no warm start."""
         env, data = self._env, self._env._data
         qpos, qvel = np.array(row["qpos"]), np.array(row["qvel"])
@@ -109,7 +107,7 @@ class CubeSimulator(Simulator):
         self._refresh()
         self._has_goal = False
 
-    def set_goal(self, row: Row) -> None:
+    def set_goal(self, row: State) -> None:
         """Aim for the cube pose of `row`."""
         self._env.set_target_pos(0, row["privileged_block_0_pos"], row["privileged_block_0_quat"])
         self._has_goal = True
@@ -199,22 +197,22 @@ def quaternion_product(a: Array, b: Array) -> Array:
     return np.concatenate([scalar, w * v + s * u + np.cross(u, v)], axis=-1)
 
 
-def _cube_distance(row: Row, goal: Row) -> Array:
+def _cube_distance(row: State, goal: State) -> Array:
     offset = row["privileged_block_0_pos"] - goal["privileged_block_0_pos"]
     distance: Array = np.linalg.norm(offset, axis=-1)
     return distance
 
 
-def _cube_there(row: Row, goal: Row) -> Array:
+def _cube_there(row: State, goal: State) -> Array:
     return _cube_distance(row, goal) <= SUCCESS_DISTANCE
 
 
-def _cube_posed(row: Row, goal: Row) -> Array:
+def _cube_posed(row: State, goal: State) -> Array:
     turned = cube_angle(row["privileged_block_0_quat"], goal["privileged_block_0_quat"])
     return (_cube_distance(row, goal) <= STRICT_DISTANCE) & (turned <= STRICT_ANGLE)
 
 
-def _cube_moves(start: Row, goal: Row) -> Array:
+def _cube_moves(start: State, goal: State) -> Array:
     """Pairs in which the cube must be moved to meet the goal."""
     return _cube_distance(start, goal) > SUCCESS_DISTANCE
 
@@ -237,10 +235,10 @@ CUBE = Task(
     },
     restore_columns=("qpos", "qvel", "privileged_block_0_pos", "privileged_block_0_quat"),
     measures=(
-        Measure(
+        ProbeTarget(
             name="block", column="privileged_block_0_pos", index=(0, 1, 2), unit="cm", scale=100.0
         ),
-        Measure(
+        ProbeTarget(
             name="effector", column="proprio_effector_pos", index=(0, 1, 2), unit="cm", scale=100.0
         ),
     ),

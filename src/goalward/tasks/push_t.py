@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from goalward.tasks.angles import wrap_angle
-from goalward.tasks.frames import resized
+from goalward.core.arrays import Array
+from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
 from goalward.tasks.push_t_pusher import GeometricPusher, NoisyPusher
-from goalward.tasks.spec import (
-    Measure,
+from goalward.tasks.rendering import resized
+from goalward.tasks.task import (
     Policy,
+    ProbeTarget,
     Protocol,
-    Row,
-    SceneConfig,
+    RenderConfig,
     Simulator,
+    State,
     Task,
     clip_action,
     unsolved_starts,
+    wrap_angle,
 )
-from goalward.tasks.swm import make_swm_env
-from goalward.types import Array
 
 SCENE_PARTS = ("background", "goal", "agent", "block")
 START_CLEARANCE = 5.0  # pixels between pusher and block at the start
@@ -37,7 +37,7 @@ STRICT_ANGLE = np.deg2rad(10.0)
 class PushTSimulator(Simulator):
     """stable-worldmodel's PushT, restored without the side effects of its own setter."""
 
-    def __init__(self, scene: SceneConfig) -> None:
+    def __init__(self, scene: RenderConfig) -> None:
         self._scene = scene
         self._env = make_swm_env("swm/PushT-v1")
         self._has_goal = False
@@ -68,7 +68,7 @@ class PushTSimulator(Simulator):
         _, _, reached, _, _ = self._env.step(clip_action(action).astype(np.float64))
         return bool(reached) and self._has_goal
 
-    def row(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Array]:
         """`state` and `proprio` as the benchmark has them, and what they leave out.
 
         `state` wraps the block's angle and omits its velocity; `block_pose` and `block_velocity`
@@ -83,7 +83,7 @@ class PushTSimulator(Simulator):
             "block_velocity": np.array([*env.block.velocity, env.block.angular_velocity]),
         }
 
-    def restore(self, row: Row) -> None:
+    def restore(self, row: State) -> None:
         """Rebuild the recorded moment; public datasets have only `state`."""
         state = np.asarray(row["state"], dtype=np.float64)
         pose = row.get("block_pose", state[2:5])
@@ -104,7 +104,7 @@ class PushTSimulator(Simulator):
         env.space.reindex_shapes_for_body(env.block)
         self._has_goal = False
 
-    def set_goal(self, row: Row) -> None:
+    def set_goal(self, row: State) -> None:
         """Aim for the pusher position and block pose of `row`."""
         self._env._set_goal_state(np.asarray(row["state"], dtype=np.float64))
         self._has_goal = True
@@ -164,23 +164,23 @@ class SceneCanvas:
         return resized(bgra.reshape(WINDOW, WINDOW, 4), image_size)[:, :, 2::-1].copy()
 
 
-def line(simulator: PushTSimulator, goal: Row) -> Policy:
+def line(simulator: PushTSimulator, goal: State) -> Policy:
     """Walk the pusher straight to its goal position and ignore the block."""
     target = np.asarray(goal["state"])[:2]
 
     def act() -> Array:
-        return clip_action((target - simulator.row()["state"][:2]) / ACTION_SCALE)
+        return clip_action((target - simulator.state()["state"][:2]) / ACTION_SCALE)
 
     return act
 
 
-def _both_there(row: Row, goal: Row) -> Array:
+def _both_there(row: State, goal: State) -> Array:
     now, then = row["state"], goal["state"]
     near = np.linalg.norm(now[..., :4] - then[..., :4], axis=-1) < SUCCESS_DISTANCE
     return near & (np.abs(wrap_angle(now[..., 4] - then[..., 4])) < SUCCESS_ANGLE)
 
 
-def _block_there(row: Row, goal: Row) -> Array:
+def _block_there(row: State, goal: State) -> Array:
     now, then = row["state"], goal["state"]
     near = np.linalg.norm(now[..., 2:4] - then[..., 2:4], axis=-1) < STRICT_DISTANCE
     return near & (np.abs(wrap_angle(now[..., 4] - then[..., 4])) < STRICT_ANGLE)
@@ -195,9 +195,9 @@ PUSH_T = Task(
     state_columns={"state": 7, "proprio": 4, "block_pose": 3, "block_velocity": 3},
     restore_columns=("state",),
     measures=(
-        Measure(name="agent", column="state", index=(0, 1), unit="px"),
-        Measure(name="block", column="state", index=(2, 3), unit="px"),
-        Measure(
+        ProbeTarget(name="agent", column="state", index=(0, 1), unit="px"),
+        ProbeTarget(name="block", column="state", index=(2, 3), unit="px"),
+        ProbeTarget(
             name="angle", column="state", index=(4,), unit="deg", scale=180 / np.pi, angle=True
         ),
     ),

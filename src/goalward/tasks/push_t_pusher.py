@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from goalward.tasks.angles import wrap_angle
 from goalward.tasks.push_t_geometry import (
     AGENT_RADIUS,
     CENTRE_OF_GRAVITY,
@@ -36,6 +35,7 @@ from goalward.tasks.push_t_geometry import (
     walking_costs,
     walking_route,
 )
+from goalward.tasks.task import wrap_angle
 
 BLOCK_MARGIN = 42.0  # the T's corners keep this far from the window's edge: the agent fits between
 AGENT_MARGIN = 12.0
@@ -79,7 +79,7 @@ LENGTHS = np.arange(0.0, 121.0, 2.5)
 class Simulator(Protocol):
     """What the demonstrator needs of a simulator."""
 
-    def row(self) -> Mapping[str, Any]:
+    def state(self) -> Mapping[str, Any]:
         """The current record; "state" is agent x, y, block x, y, angle, agent vx, vy."""
         ...
 
@@ -211,7 +211,7 @@ class GeometricPusher:
 
     def __call__(self) -> npt.NDArray[np.float32]:
         """The next action: smooth, because its change is limited."""
-        state = np.asarray(self._simulator.row()["state"], dtype=np.float64)
+        state = np.asarray(self._simulator.state()["state"], dtype=np.float64)
         agent, pose = state[:2], Pose.of_block(state[2:5])
         self._update_target(state[2:5])
         if self._goal is None or self._age >= PHASE_LIMIT:

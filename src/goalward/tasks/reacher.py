@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from goalward.tasks.angles import wrap_angle
-from goalward.tasks.frames import resized
-from goalward.tasks.gl import prepare_gl
-from goalward.tasks.mujoco_render import FastRenderer
-from goalward.tasks.spec import (
-    Measure,
+from goalward.core.arrays import Array
+from goalward.tasks.gymnasium import make_swm_env
+from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
+from goalward.tasks.task import (
     Policy,
+    ProbeTarget,
     Protocol,
-    Row,
-    SceneConfig,
+    RenderConfig,
     Simulator,
+    State,
     Task,
     clip_action,
     unsolved_starts,
+    wrap_angle,
 )
-from goalward.tasks.swm import make_swm_env
-from goalward.types import Array
 
 ARM_LENGTH = HAND_LENGTH = 0.12  # metres from joint to joint, and from wrist to fingertip
 WRIST_LIMIT = np.deg2rad(160.0)
@@ -31,7 +29,7 @@ STRICT_DISTANCE = 0.01
 class ReacherSimulator(Simulator):
     """stable-worldmodel's Reacher with the task `qpos_match`."""
 
-    def __init__(self, scene: SceneConfig) -> None:
+    def __init__(self, scene: RenderConfig) -> None:
         prepare_gl()
         self._scene = scene
         self._env = make_swm_env("swm/ReacherDMControl-v0", task="qpos_match")
@@ -56,7 +54,7 @@ class ReacherSimulator(Simulator):
         self._dm_env._reset_next_step = False  # reaching the goal ends no simulation here
         return bool(reached)
 
-    def row(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Array]:
         """Joint angles and velocities, fingertip, and the solver's warm start."""
         data = self._data
         return {
@@ -66,7 +64,7 @@ class ReacherSimulator(Simulator):
             "finger_pos": data.geom("finger").xpos[:2].copy(),
         }
 
-    def restore(self, row: Row) -> None:
+    def restore(self, row: State) -> None:
         """Return to a recorded state; public datasets have no warm start."""
         self._dm_env.task.target_qpos = None
         data = self._data
@@ -74,7 +72,7 @@ class ReacherSimulator(Simulator):
         self._mj_forward(self._model, data)
         data.qacc_warmstart[:] = row.get("qacc_warmstart", np.zeros(2))
 
-    def set_goal(self, row: Row) -> None:
+    def set_goal(self, row: State) -> None:
         """Aim for the joint angles of `row`."""
         self._env.set_target_qpos(row["qpos"])
 
@@ -107,7 +105,7 @@ class JointTargets:
 
     def __call__(self) -> Array:
         """Torque towards the target, plus noise."""
-        row, rng = self._simulator.row(), self._rng
+        row, rng = self._simulator.state(), self._rng
         if self._left == 0:
             self._left = int(rng.integers(*self.HOLD))
             self._target = np.array(
@@ -119,7 +117,7 @@ class JointTargets:
         return clip_action(self.torque(row, self._target) + self._noise)
 
     @classmethod
-    def torque(cls, row: Row, target: Array) -> Array:
+    def torque(cls, row: State, target: Array) -> Array:
         """PD torque (2,) towards joint angles `target`, the short way round for the shoulder."""
         error = target - row["qpos"]
         error[0] = wrap_angle(error[0])
@@ -139,17 +137,17 @@ def fingertip(qpos: Array) -> Array:
     return np.stack([x, y], axis=-1)
 
 
-def _angles_match(row: Row, goal: Row) -> Array:
+def _angles_match(row: State, goal: State) -> Array:
     return (np.abs(row["qpos"] - goal["qpos"]) < SUCCESS_ANGLE).all(axis=-1)
 
 
-def _periodic_angles_match(row: Row, goal: Row) -> Array:
+def _periodic_angles_match(row: State, goal: State) -> Array:
     error = row["qpos"] - goal["qpos"]
     shoulder = wrap_angle(error[..., 0])  # the shoulder turns freely
     return (np.abs(shoulder) < SUCCESS_ANGLE) & (np.abs(error[..., 1]) < SUCCESS_ANGLE)
 
 
-def _fingertip_there(row: Row, goal: Row) -> Array:
+def _fingertip_there(row: State, goal: State) -> Array:
     miss = np.linalg.norm(fingertip(row["qpos"]) - fingertip(goal["qpos"]), axis=-1)
     return miss <= STRICT_DISTANCE
 
@@ -163,8 +161,8 @@ REACHER = Task(
     state_columns={"qpos": 2, "qvel": 2, "qacc_warmstart": 2, "finger_pos": 2},
     restore_columns=("qpos", "qvel"),
     measures=(
-        Measure(name="shoulder", column="qpos", index=(0,), unit="rad", angle=True),
-        Measure(name="wrist", column="qpos", index=(1,), unit="rad", angle=True),
+        ProbeTarget(name="shoulder", column="qpos", index=(0,), unit="rad", angle=True),
+        ProbeTarget(name="wrist", column="qpos", index=(1,), unit="rad", angle=True),
     ),
     needs_gl=True,
     make=ReacherSimulator,

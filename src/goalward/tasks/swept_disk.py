@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from goalward.types import Array
+from goalward.core.arrays import Array
 
 SKIN = 1e-3  # pixels of the path kept before a wall, so that a contact is not an overlap
 SIGNS = np.array([-1.0, -1.0, 1.0, 1.0])  # grows a box given as x0, y0, x1, y1

@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from goalward.tasks.frames import resized
-from goalward.tasks.spec import Measure, Protocol, Row, SceneConfig, Simulator, Task, clip_action
+from goalward.core.arrays import Array
+from goalward.tasks.gymnasium import make_swm_env
+from goalward.tasks.rendering import resized
 from goalward.tasks.swept_disk import Walls, free_of_walls, swept_disk_step
-from goalward.tasks.swm import make_swm_env
-from goalward.types import Array
+from goalward.tasks.task import (
+    ProbeTarget,
+    Protocol,
+    RenderConfig,
+    Simulator,
+    State,
+    Task,
+    clip_action,
+)
 
 NATIVE_SIZE = 224
 AGENT_RADIUS = 7.0
@@ -37,7 +45,7 @@ WALLS = Walls(
 class TwoRoomSimulator(Simulator):
     """stable-worldmodel's TwoRoom, drawn through a cached background."""
 
-    def __init__(self, scene: SceneConfig) -> None:
+    def __init__(self, scene: RenderConfig) -> None:
         self._env = make_swm_env("swm/TwoRoom-v1")
         self._has_goal = False
         self._scene = scene
@@ -68,16 +76,16 @@ class TwoRoomSimulator(Simulator):
         _, _, reached, _, _ = self._env.step(action)
         return bool(reached) and self._has_goal
 
-    def row(self) -> dict[str, Array]:
+    def state(self) -> dict[str, Array]:
         """Columns `state` and `proprio`, both the agent's position."""
         return {"state": self.position, "proprio": self.position}
 
-    def restore(self, row: Row) -> None:
+    def restore(self, row: State) -> None:
         """Put the agent where it was recorded."""
         self._env._set_state(np.asarray(row["state"], dtype=np.float32))
         self._has_goal = False
 
-    def set_goal(self, row: Row) -> None:
+    def set_goal(self, row: State) -> None:
         """Aim for the agent position of `row`."""
         self._env._set_goal_state(np.asarray(row["state"], dtype=np.float32))
         self._has_goal = True
@@ -173,18 +181,18 @@ def unit(vector: Array) -> Array:
     return vector / length if length > 1e-8 else np.zeros_like(vector)
 
 
-def _near(radius: float) -> Callable[[Row, Row], Array]:
-    def solved(row: Row, goal: Row) -> Array:
+def _near(radius: float) -> Callable[[State, State], Array]:
+    def solved(row: State, goal: State) -> Array:
         return np.linalg.norm(row["state"] - goal["state"], axis=-1) < radius
 
     return solved
 
 
-def _same_room(row: Row, goal: Row) -> Array:
+def _same_room(row: State, goal: State) -> Array:
     return (row["state"][..., 0] > WALL_CENTRE) == (goal["state"][..., 0] > WALL_CENTRE)
 
 
-def _legal_crossing(start: Row, goal: Row) -> Array:
+def _legal_crossing(start: State, goal: State) -> Array:
     """Pairs in opposite rooms whose ends overlap no wall; not a step across the doorway."""
     ends_free = free_of_walls(start["state"], AGENT_RADIUS, WALLS) & free_of_walls(
         goal["state"], AGENT_RADIUS, WALLS
@@ -192,7 +200,7 @@ def _legal_crossing(start: Row, goal: Row) -> Array:
     return ends_free & ~_same_room(start, goal) & ~_near(SUCCESS_RADIUS)(start, goal)
 
 
-def _on_goal_side(row: Row, goal: Row) -> Array:
+def _on_goal_side(row: State, goal: State) -> Array:
     return _near(STRICT_RADIUS)(row, goal) & _same_room(row, goal)
 
 
@@ -204,7 +212,7 @@ TWO_ROOM = Task(
     episode_steps=100,
     state_columns={"state": 2, "proprio": 2},
     restore_columns=("state",),
-    measures=(Measure(name="agent", column="state", index=(0, 1), unit="px"),),
+    measures=(ProbeTarget(name="agent", column="state", index=(0, 1), unit="px"),),
     needs_gl=False,
     make=TwoRoomSimulator,
     protocols={

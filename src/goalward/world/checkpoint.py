@@ -7,31 +7,32 @@ Folders in the public layout are read as well; see `public_layout`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialise
-from torch import Tensor
 
 from goalward import defaults
-from goalward.checks import given_path, shown
-from goalward.config import (
+from goalward.core.checks import as_path
+from goalward.core.config import (
     differences,
     read_config,
     read_json,
-    require_types,
     to_json,
     write_json,
 )
-from goalward.files import appearing
-from goalward.world.fetch import is_repo_id
+from goalward.core.tensors import (
+    Allowance,
+    fill,
+    read_tensors,
+    require_finite,
+    tensors_id,
+    write_tensors,
+)
+from goalward.data.windows import ActionScaler
 from goalward.world.lewm import LeWM, LeWMConfig
-from goalward.world.public_layout import NEVER_UNPICKLED, PICKLES, is_public, load_public
-from goalward.world.tensors import Allowance, fill, require_finite, tensors_id
+from goalward.world.public import NEVER_UNPICKLED, PICKLES, is_public, is_repo_id, load_public
 
 MODEL = "model.json"
 
@@ -39,55 +40,22 @@ Weights = Literal["best", "last"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActionScale:
-    """Mean and standard deviation of every number of a raw action, over the training data."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        if len(self.mean) != len(self.std) or not self.mean:
-            raise ValueError(f"mean and std must be as long, got {len(self.mean)}, {len(self.std)}")
-        if min(self.std) <= 0:
-            raise ValueError(f"std must be above 0, got {shown(self.std)}")
-
-    def normalise(self, actions: Tensor) -> Tensor:
-        """Raw actions (..., A) to z-scores."""
-        self._check(actions)
-        return (actions - actions.new_tensor(self.mean)) / actions.new_tensor(self.std)
-
-    def restore(self, z: Tensor) -> Tensor:
-        """Z-scores (..., A) to raw actions."""
-        self._check(z)
-        return z * z.new_tensor(self.std) + z.new_tensor(self.mean)
-
-    def _check(self, actions: Tensor) -> None:
-        # A last axis of 1 would be broadcast, and whole numbers would round the scale.
-        if actions.shape[-1:] != (len(self.mean),) or not actions.is_floating_point():
-            raise ValueError(
-                f"actions must be floats of shape (..., {len(self.mean)}), got "
-                f"{str(actions.dtype).removeprefix('torch.')} of shape {tuple(actions.shape)}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class World:
     """A trained world model, ready to use."""
 
     model: LeWM  # in evaluation mode
-    actions: ActionScale | None  # None in public checkpoints, which do not tell it
+    actions: ActionScaler | None  # None in public checkpoints, which do not tell it
     id: str  # see `world_id`; not that of a file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Card:
+class _Metadata:
     """The content of `model.json`."""
 
     format: Literal["goalward-lewm"] = "goalward-lewm"
     version: Literal[1] = 1
     model: LeWMConfig
-    actions: ActionScale | None
+    actions: ActionScaler | None
 
     def __post_init__(self) -> None:
         size = self.model.action_dim
@@ -98,7 +66,7 @@ class _Card:
 
 
 def save_world(
-    folder: str | os.PathLike[str], name: Weights, model: LeWM, actions: ActionScale | None
+    folder: str | os.PathLike[str], name: Weights, model: LeWM, actions: ActionScaler | None
 ) -> None:
     """Writes `<name>.safetensors`, in place of an earlier one, and `model.json` if need be.
 
@@ -106,11 +74,11 @@ def save_world(
         ValueError: the folder holds another model's `model.json`, or a weight is not finite.
     """
     folder = Path(folder)
-    card = to_json(_Card(model=model.config, actions=actions))
+    metadata = to_json(_Metadata(model=model.config, actions=actions))
     path = folder / f"{name}.safetensors"
     require_finite(model.state_dict(), path)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_card(folder / MODEL, card)
+    _write_card(folder / MODEL, metadata)
     write_tensors(path, model.state_dict())
 
 
@@ -132,11 +100,11 @@ def load_world(
     Raises:
         ValueError: one line about what is wrong and what to do.
     """
-    folder = given_path(path)
+    folder = as_path(path)
     _require_folder(folder, os.fspath(path))
     if (folder / MODEL).is_file():
-        card = read_config(_Card, folder / MODEL)
-        model, actions = _read_model(folder / f"{weights}.safetensors", card), card.actions
+        metadata = read_config(_Metadata, folder / MODEL)
+        model, actions = _read_model(folder / f"{weights}.safetensors", metadata), metadata.actions
     elif is_public(folder):
         model, actions = load_public(folder, frameskip=frameskip), None
     else:
@@ -148,7 +116,7 @@ def load_world(
     return World(model=model.to(device).eval(), actions=actions, id=identity)
 
 
-def world_id(model: LeWM, actions: ActionScale | None) -> str:
+def world_id(model: LeWM, actions: ActionScaler | None) -> str:
     """What a model is known by: changes with the architecture, the scale and any weight."""
     about = {"model": to_json(model.config), "actions": actions and to_json(actions)}
     return tensors_id(about, model.state_dict())
@@ -169,30 +137,6 @@ def require_fits(world: World, *, action_dim: int, image_size: int) -> None:
         )
 
 
-def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
-) -> None:
-    """Writes a safetensors file so that `path` holds either the old content or all of the new."""
-    plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    with appearing(path) as temporary:
-        # Bytes first: writing them plainly keeps the system's own error when the disk is full.
-        temporary.write_bytes(serialise(plain, dict(facts or {})))
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Reads a file that `write_tensors` wrote: its tensors and its facts.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    try:
-        with safe_open(path, framework="pt") as file:
-            names, facts = file.keys(), file.metadata() or {}
-            return {name: file.get_tensor(name) for name in names}, facts
-    except SafetensorError as error:
-        raise ValueError(f"{path}: damaged or cut short; restore it or train anew") from error
-
-
 def _require_folder(folder: Path, given: str) -> None:
     if folder.suffix in PICKLES and not folder.is_dir():
         raise ValueError(f"{given}: {NEVER_UNPICKLED}")
@@ -206,22 +150,22 @@ def _require_folder(folder: Path, given: str) -> None:
         raise ValueError(f"{given}: no such folder; {remedy}")
 
 
-def _read_model(path: Path, card: _Card) -> LeWM:
+def _read_model(path: Path, metadata: _Metadata) -> LeWM:
     if not path.is_file():
         there = ", ".join(sorted(found.stem for found in path.parent.glob("*.safetensors")))
         raise ValueError(f"{path}: no such weights; the folder has {there or 'none'}")
     tensors, _ = read_tensors(path)
     # Initial weights are drawn, and overwritten.
     with torch.random.fork_rng(devices=[]), Allowance(tensors.values(), path):
-        model = LeWM(card.model)
+        model = LeWM(metadata.model)
     fill(model.state_dict(), tensors, path)
     return model
 
 
-def _write_card(path: Path, card: dict[str, object]) -> None:
+def _write_card(path: Path, metadata: dict[str, object]) -> None:
     if path.is_file():
-        if (found := read_json(path)) != card:
-            changes = differences(found, card)
+        if (found := read_json(path)) != metadata:
+            changes = differences(found, metadata)
             raise ValueError(f"{path}: describes another model ({changes}); use another folder")
         return
-    write_json(path, card)
+    write_json(path, metadata)

@@ -10,11 +10,10 @@ import numpy as np
 
 from goalward import defaults
 from goalward.data.episodes import open_episodes
-from goalward.world.checkpoint import ActionScale, Weights, load_world, save_world
-from goalward.world.fetch import fetch_public
+from goalward.data.windows import ActionScaler, action_scale
+from goalward.world.checkpoint import Weights, load_world, save_world
 from goalward.world.lewm import num_parameters
-from goalward.world.public_layout import Names, new_folder, save_public
-from goalward.world.windows import action_scale
+from goalward.world.public import Names, fetch_public, new_folder, save_public
 
 
 def convert_world(
@@ -58,7 +57,7 @@ def convert_world(
     return _convert(source, out, to, weights, frameskip, names, scale)
 
 
-def _scale_of(path: Path) -> ActionScale:
+def _scale_of(path: Path) -> ActionScaler:
     with open_episodes(path) as episodes:
         return action_scale(episodes, np.arange(episodes.num_episodes))
 
@@ -70,7 +69,7 @@ def _convert(
     weights: Weights,
     frameskip: int,
     names: Names,
-    scale: ActionScale | None,
+    scale: ActionScaler | None,
 ) -> dict[str, str]:
     world = load_world(source, weights=weights, frameskip=frameskip)
     if to == "public":

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from goalward.drawing import (
+from goalward.core.arrays import Array
+from goalward.core.figures import (
     CYCLE,
     GREEN,
     GRID,
@@ -38,13 +39,13 @@ from goalward.drawing import (
     save_figure,
     style_axes,
 )
-from goalward.types import Array
-from goalward.world.probe import Standardiser
+from goalward.world.metrics import Standardizer
 from goalward.world.tsne import tsne
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 LEARNING_RATE = "lr"
 HELD_OUT, PROBE = "held_out_", "probe/"
@@ -199,7 +200,7 @@ def _draw_distribution(axes: Axes, latents_ND: Array, title: str) -> None:
     """All standardised numbers in one histogram, and the standard normal density."""
     style_axes(axes, title)
     edges = np.linspace(-4, 4, 65)
-    numbers = Standardiser.fit(latents_ND)(latents_ND).ravel()
+    numbers = Standardizer.fit(latents_ND)(latents_ND).ravel()
     heights, _, _ = axes.hist(
         numbers, bins=edges.tolist(), density=True, color=SKY, alpha=0.7, label="latents"
     )

@@ -1,38 +1,39 @@
-"""Training a world model: resumable to the bit, on one device or several.
-
-The batch, SIGReg's directions and dropout of a step depend on nothing but the seed and the step's
-number. So a training that was killed and goes on from its last saved state ends in the weights of
-one that never stopped (on a CPU with the same number of threads).
-"""
+"""The stage `train-world`: a dataset in; weights, curves and quality figures out."""
 
 from __future__ import annotations
 
+import math
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from goalward.config import read_json, write_json
-from goalward.data.episodes import Episodes, Index, available_memory
-from goalward.data.pixels import normalise
-from goalward.data.splits import split_episodes
-from goalward.seeding import generator
-from goalward.tasks.spec import Measure
-from goalward.world.checkpoint import save_world
-from goalward.world.judge import encode_rows, quick_probe
-from goalward.world.lewm import LeWM
-from goalward.world.objective import TERMS, Objective, Terms
-from goalward.world.probe import probe_rows
-from goalward.world.replicas import Replica, as_only_replica, local_processes
-from goalward.world.sigreg import sample_directions
-from goalward.world.train_config import WorldConfig
-from goalward.world.train_state import make_optimiser, restore_state, save_state
-from goalward.world.windows import (
+from goalward import defaults
+from goalward.core.artifacts import MANIFEST, Stage, load_manifest
+from goalward.core.config import (
+    from_json,
+    read_config,
+    read_json,
+    require_at_least,
+    require_types,
+    to_json,
+    write_json,
+)
+from goalward.core.distributed import Replica, as_only_replica, joined_replicas, local_processes
+from goalward.core.random import generator
+from goalward.core.training import make_optimiser, restore_state, save_state
+from goalward.data.episodes import Episodes, Index, available_memory, episodes_id, open_episodes
+from goalward.data.splits import SplitConfig, split_episodes
+from goalward.data.summary import task_name
+from goalward.data.windows import (
     Windows,
     action_scale,
     batch_numbers,
@@ -40,6 +41,77 @@ from goalward.world.windows import (
     require_finite_actions,
     sizes,
 )
+from goalward.tasks import get_task
+from goalward.tasks.task import ProbeTarget
+from goalward.world.checkpoint import Weights, load_world, require_fits, save_world
+from goalward.world.figures import save_curves, save_latent_path
+from goalward.world.frozen import normalise
+from goalward.world.lewm import LeWM, LeWMConfig, num_parameters
+from goalward.world.metrics import (
+    WorldMetrics,
+    encode_rows,
+    judge,
+    known_measures,
+    probe_rows,
+    quick_probe,
+)
+from goalward.world.objective import TERMS, Objective, ObjectiveConfig, Terms, sample_directions
+from goalward.world.tsne import MIN_POINTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleConfig:
+    """Length and pace of the optimisation (AdamW, linear warm-up, then half a cosine)."""
+
+    steps: int  # optimiser steps
+    batch: int = 128  # windows a step, over all replicas
+    lr: float = 5e-5
+    weight_decay: float = 1e-3
+    warmup: float = 0.01  # share of the steps
+    clip: float = 1.0  # largest norm of a step's gradient
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_at_least(self, 1, "steps")
+        for name in ("lr", "clip"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.batch < 2:
+            raise ValueError(f"batch must be at least 2 (BatchNorm), got {self.batch}")
+        if self.weight_decay < 0 or not 0 <= self.warmup < 1:
+            raise ValueError(
+                "weight_decay must be at least 0 and warmup in [0, 1), got "
+                f"{self.weight_decay} and {self.warmup}"
+            )
+
+    def lr_at(self, step: int) -> float:
+        """The learning rate of step 0, 1, ..."""
+        warmup = max(1, int(self.warmup * self.steps + 1e-9))
+        if step < warmup:
+            return self.lr * (step + 1) / warmup
+        return self.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (self.steps - warmup)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorldConfig:
+    """One training of a world model."""
+
+    model: LeWMConfig
+    schedule: ScheduleConfig
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on CUDA alone
+    min_latent_std: float = 0.01  # below it latents have collapsed and training stops; 0: never
+    seed: int = 0
+    split: SplitConfig = field(default_factory=SplitConfig)
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_at_least(self, 0, "seed", "min_latent_std")
+
+    def uses_bfloat16(self, device: torch.device) -> bool:
+        """Whether to compute in mixed precision there."""
+        return self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
+
 
 HISTORY = "history.json"
 STATE, SNAPSHOTS = ".state.safetensors", ".snapshots"  # hidden: no payload, dropped at the end
@@ -49,7 +121,7 @@ HELD_OUT_BATCHES = 8
 THUMBNAIL_FRAMES = 1_000
 PICTURE_FRAMES = 400
 
-Row = dict[str, float]
+State = dict[str, float]
 OnProgress = Callable[[int, int, str], None]  # (steps done, frames of this sitting, losses)
 
 
@@ -75,7 +147,7 @@ class Training:
         folder: Path,
         *,
         replica: Replica,
-        measures: Sequence[Measure],
+        measures: Sequence[ProbeTarget],
     ) -> None:
         self.config, self.folder, self.replica, self.measures = config, folder, replica, measures
         room = available_memory() // 2 // local_processes()
@@ -177,9 +249,9 @@ class Training:
         with torch.autocast(device.type, torch.bfloat16, enabled=config.uses_bfloat16(device)):
             return module(pixels, actions_BTA, directions_DP)
 
-    def _note(self, means: Tensor, stopwatch: _Stopwatch) -> Row:
+    def _note(self, means: Tensor, stopwatch: _Stopwatch) -> State:
         """Check the losses since the last note and add them to the history."""
-        row: Row = {"step": self.done, **stopwatch.read()}
+        row: State = {"step": self.done, **stopwatch.read()}
         row["lr"] = self.config.schedule.lr_at(self.done - 1)
         row.update(zip(TERMS, means.tolist(), strict=True))
         self._require_finite(row)
@@ -192,7 +264,7 @@ class Training:
         self.history.append(row)
         return row
 
-    def _require_finite(self, row: Row) -> None:
+    def _require_finite(self, row: State) -> None:
         if not np.isfinite(list(row.values())).all():
             raise ValueError(
                 f"the loss is no longer finite at step {self.done} of {self.steps}; start anew "
@@ -204,7 +276,7 @@ class Training:
         if not self.replica.is_first:
             return
         with stopwatch.stopped():
-            row: Row = {"step": self.done, **stopwatch.read()}
+            row: State = {"step": self.done, **stopwatch.read()}
             row.update(self._held_out_terms())
             self._require_finite(row)
             for score in quick_probe(
@@ -217,7 +289,7 @@ class Training:
             if row["held_out_loss"] < min(earlier, default=np.inf):
                 save_world(self.folder, "best", self.model, self.scale)
 
-    def _held_out_terms(self) -> Row:
+    def _held_out_terms(self) -> State:
         self.objective.eval()
         windows, batch = self.validation_windows, min(128, len(self.validation_windows))
         order = generator("held-out-windows", self.config.seed).permutation(len(windows))
@@ -251,7 +323,7 @@ class Training:
         write_json(self.folder / HISTORY, self.history)
         save_state(self.folder / STATE, self.objective, self.optimiser, self.done)
 
-    def _read_history(self) -> list[Row]:
+    def _read_history(self) -> list[State]:
         """The rows up to the restored step: a later one may have been noted before a kill."""
         path = self.folder / HISTORY
         rows = read_json(path) if path.exists() and self.done else []
@@ -266,12 +338,12 @@ class Training:
 class _Stopwatch:
     """Seconds of a training, all sittings together, and those spent waiting for data."""
 
-    def __init__(self, history: Sequence[Row]) -> None:
-        last: Row = history[-1] if history else {}
+    def __init__(self, history: Sequence[State]) -> None:
+        last: State = history[-1] if history else {}
         self._seconds, self._data = last.get("seconds", 0.0), last.get("data_seconds", 0.0)
         self._started = time.perf_counter()
 
-    def read(self) -> Row:
+    def read(self) -> State:
         seconds = self._seconds + time.perf_counter() - self._started
         return {"seconds": seconds, "data_seconds": self._data}
 
@@ -337,7 +409,190 @@ def _draw(purpose: str, seed: int, *index: int) -> int:
     return int(generator(f"world-{purpose}", seed, *index).integers(2**63))
 
 
-def _losses(row: Row) -> str:
+def _losses(row: State) -> str:
     """What the progress bar shows."""
     shown = ("prediction", "regulariser", "inverse", "thumbnail")
     return ", ".join(f"{name} {row[name]:.3g}" for name in shown if row[name])
+
+
+STAGE = "train-world"
+STAGE_VERSION = 1
+CPU = torch.device("cpu")
+REPORT, CURVES, LATENTS = "report.json", "curves.png", "latents.png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldReport:
+    """What a training achieved, judged on held-out episodes with its best weights."""
+
+    world_id: str  # of the last weights
+    best_world_id: str  # of those with the lowest held-out loss
+    task: str | None
+    parameters: dict[str, int]  # trainable numbers of each part
+    steps: int
+    seconds: float  # training alone, all sittings together
+    frames_per_second: float
+    data_share: float  # of that time, spent waiting for data
+    train_windows: int
+    held_out_loss: float
+    quality: WorldMetrics
+
+
+def train_world(
+    config: WorldConfig,
+    dataset: Path,
+    folder: Path,
+    *,
+    device: torch.device = CPU,
+    task: str | None = None,
+    save_seconds: float = defaults.SAVE_SECONDS,
+    thorough: bool = True,
+    pictures: bool = True,
+    on_progress: OnProgress | None = None,
+) -> WorldReport | None:
+    """Train a world model into the stage folder `folder`, or find it complete there.
+
+    Args:
+        config: What the result depends on.
+        dataset: An episode file or a folder with one.
+        folder: Where the result goes; an interrupted training there is taken up again.
+        device: Where to compute; under `torchrun` every process joins in.
+        task: The dataset's task, where the file does not say it.
+        save_seconds: At most so much work, and 20 steps, is lost when the process is killed.
+        thorough: Judge the finished model by the network probe, too, which takes a minute or two;
+            `judge_world` can do it later.
+        pictures: Draw the training's curves, and an episode's latents over the training.
+        on_progress: Called now and then with steps, frames and losses.
+
+    Returns:
+        The report, or None in processes other than the first under `torchrun`.
+
+    Raises:
+        ValueError: the dataset does not fit the configuration, the folder holds something else, or
+            training broke down.
+        OSError: the folder cannot be written; the last saved state is kept.
+    """
+    if not 0 <= save_seconds < float("inf"):
+        raise ValueError(f"save_seconds must be a number of at least 0, got {save_seconds}")
+    with open_episodes(dataset) as episodes, joined_replicas(device) as replica:
+        name = known_task(episodes, task)
+        measures = known_measures(episodes, name)
+        stage = Stage(
+            folder=folder,
+            name=STAGE,
+            version=STAGE_VERSION,
+            config=config,
+            inputs={"episodes": episodes_id(episodes), **({"task": task} if task else {})},
+        )
+        if not stage.is_complete():
+            require_matching(config, episodes, replica)
+            with stage.writing() if replica.is_first else nullcontext(stage.partial) as partial:
+                training = Training(config, episodes, partial, replica=replica, measures=measures)
+                training.run(save_seconds=save_seconds, on_progress=on_progress)
+                if replica.is_first:
+                    report = _report(training, partial, name, thorough=thorough)
+                    write_json(partial / REPORT, to_json(report))
+                    if pictures:
+                        _draw_pictures(training, partial, _title(report))
+    if not replica.is_first:
+        return None
+    (folder / STATE).unlink(missing_ok=True)
+    shutil.rmtree(folder / SNAPSHOTS, ignore_errors=True)
+    report = read_config(WorldReport, folder / REPORT)
+    if thorough and measures and not report.quality.probes.network:  # made by a quicker command
+        quality = judge_world(folder, dataset, task=task, seed=config.seed, device=device)
+        return replace(report, quality=quality)
+    return report
+
+
+def judge_world(
+    world: Path,
+    dataset: Path,
+    *,
+    weights: Weights = "best",
+    task: str | None = None,
+    seed: int = 0,
+    frameskip: int = defaults.FRAMESKIP,
+    device: torch.device = CPU,
+) -> WorldMetrics:
+    """Judge a stored world model on the held-out episodes of a dataset.
+
+    The split is that of the training. A public checkpoint tells neither the scale of its actions,
+    which is taken from the dataset, nor its frameskip.
+    """
+    loaded = load_world(world, weights=weights, device=device, frameskip=frameskip)
+    with open_episodes(dataset) as episodes:
+        measures = known_measures(episodes, known_task(episodes, task))
+        action_dim, image_size = sizes(episodes)
+        require_fits(loaded, action_dim=action_dim, image_size=image_size)
+        require_finite_actions(episodes)
+        split = split_episodes(episodes.num_episodes, training_split(world))
+        scale = loaded.actions or action_scale(episodes, split.train)
+        return judge(loaded.model, episodes, measures, split, scale, seed=seed)
+
+
+def known_task(episodes: Episodes, given: str | None) -> str | None:
+    """The dataset's task; one that only the file knows of is fine, one that the user names is not.
+
+    Raises:
+        ValueError: the user names no known task, or another than the file.
+    """
+    return task_name(episodes, None if given is None else get_task(given).name)
+
+
+def training_split(world: Path) -> SplitConfig:
+    """How the training of a stored model held out episodes; the default for a foreign model."""
+    if not (world / MANIFEST).is_file():
+        return SplitConfig()
+    return from_json(WorldConfig, load_manifest(world, stage=STAGE).config).split
+
+
+def _report(training: Training, folder: Path, task: str | None, *, thorough: bool) -> WorldReport:
+    config = training.config
+    best = load_world(folder, weights="best", device=training.replica.device)
+    timed = [row for row in training.history if "loss" in row][-1]
+    frames = config.schedule.batch * training.train_windows.frames * training.steps
+    return WorldReport(
+        world_id=load_world(folder, weights="last").id,
+        best_world_id=best.id,
+        task=task,
+        parameters=_parameters(best.model),
+        steps=training.steps,
+        seconds=timed["seconds"],
+        frames_per_second=frames / timed["seconds"],
+        data_share=timed["data_seconds"] / timed["seconds"],
+        train_windows=len(training.train_windows),
+        held_out_loss=min(row["held_out_loss"] for row in training.history if _is_judged(row)),
+        quality=judge(
+            best.model,
+            training.episodes,
+            training.measures,
+            training.split,
+            training.scale,
+            seed=config.seed,
+            thorough=thorough,
+        ),
+    )
+
+
+def _draw_pictures(training: Training, folder: Path, title: str) -> None:
+    """Curves, and latents of an episode that is long enough."""
+    save_curves(folder / CURVES, training.history, title)
+    paths = sorted((folder / SNAPSHOTS).glob("*.npy"))
+    frames = training.episodes.rows("pixels", training.picture_rows())
+    if len(frames) >= MIN_POINTS:  # else there is nothing to draw
+        latents = {int(path.stem): np.load(path) for path in paths}
+        save_latent_path(folder / LATENTS, latents, frames, title)
+
+
+def _is_judged(row: State) -> bool:
+    return "held_out_loss" in row
+
+
+def _parameters(model: LeWM) -> dict[str, int]:
+    parts = {name: num_parameters(part) for name, part in model.named_children()}
+    return {**parts, "total": num_parameters(model)}
+
+
+def _title(report: WorldReport) -> str:
+    return f"LeWM on {report.task or 'a dataset'}"

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from goalward.types import Array
+from goalward.core.arrays import Array
 
 MIN_POINTS = 4
 EARLY, LATE = (12.0, 0.5), (1.0, 0.8)  # exaggeration of P, which lets clusters form; momentum

@@ -1,0 +1,1 @@
+"""What everything stands on: configurations, artifacts, the training loop, registry, console."""

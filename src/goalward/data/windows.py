@@ -1,0 +1,207 @@
+"""Training windows: frames `frameskip` steps apart and the action blocks between them.
+
+Every batch is a function of the seed and its step, so that a resumed training draws what an
+uninterrupted one would have drawn, and several replicas can each take their share of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from goalward.core.arrays import Array
+from goalward.core.checks import format_value
+from goalward.core.config import require_types
+from goalward.core.random import generator
+from goalward.data.episodes import Episodes, Index
+
+T = TypeVar("T")
+
+MIN_STD = 1e-6  # an action number that never changes is left unscaled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionScaler:
+    """Mean and standard deviation of every number of a raw action, over the training data."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        if len(self.mean) != len(self.std) or not self.mean:
+            raise ValueError(f"mean and std must be as long, got {len(self.mean)}, {len(self.std)}")
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be above 0, got {format_value(self.std)}")
+
+    def normalise(self, actions: Tensor) -> Tensor:
+        """Raw actions (..., A) to z-scores."""
+        self._check(actions)
+        return (actions - actions.new_tensor(self.mean)) / actions.new_tensor(self.std)
+
+    def restore(self, z: Tensor) -> Tensor:
+        """Z-scores (..., A) to raw actions."""
+        self._check(z)
+        return z * z.new_tensor(self.std) + z.new_tensor(self.mean)
+
+    def _check(self, actions: Tensor) -> None:
+        # A last axis of 1 would be broadcast, and whole numbers would round the scale.
+        if actions.shape[-1:] != (len(self.mean),) or not actions.is_floating_point():
+            raise ValueError(
+                f"actions must be floats of shape (..., {len(self.mean)}), got "
+                f"{str(actions.dtype).removeprefix('torch.')} of shape {tuple(actions.shape)}"
+            )
+
+
+def sizes(episodes: Episodes) -> tuple[int, int]:
+    """The numbers of an action and the pixels a side of a frame.
+
+    Raises:
+        ValueError: A column is missing, or is not what world models take.
+    """
+    for name in ("pixels", "action"):
+        if name not in episodes.columns:
+            raise ValueError(f"{episodes.path}: has no column '{name}', which world models need")
+    action, pixels = episodes.columns["action"].shape, episodes.columns["pixels"].shape
+    if len(action) != 1 or not action[0]:
+        raise ValueError(f"{episodes.path}: an action has shape {action}, expected (numbers,)")
+    if len(pixels) != 3 or pixels[0] != pixels[1] or pixels[2] != 3:
+        raise ValueError(f"{episodes.path}: a frame has shape {pixels}, expected (side, side, 3)")
+    return action[0], pixels[0]
+
+
+class Windows:
+    """Windows of the chosen episodes, read by their numbers.
+
+    Args:
+        episodes: Read as they are; pass `episodes.in_memory(...)` for speed.
+        chosen: Episode numbers.
+        frames: Frames a window.
+        frameskip: Environment steps between them.
+        scale: How actions are z-scored.
+
+    Raises:
+        ValueError: No episode is long enough, or actions have another size than the scale.
+    """
+
+    def __init__(
+        self, episodes: Episodes, chosen: Index, *, frames: int, frameskip: int, scale: ActionScaler
+    ) -> None:
+        self.frames = frames
+        self.frameskip = frameskip
+        self._episodes = episodes
+        self._actions = _scaled_actions(episodes, scale)
+        self._starts = episodes.window_starts((frames - 1) * frameskip + 1, chosen)
+        if not len(self._starts):
+            raise ValueError(
+                f"{episodes.path}: none of the {len(chosen)} chosen episodes has the "
+                f"{(frames - 1) * frameskip + 1} rows of a window; collect longer episodes"
+            )
+
+    def __len__(self) -> int:
+        """The number of windows."""
+        return len(self._starts)
+
+    def read(self, numbers: Index) -> tuple[Tensor, Tensor]:
+        """uint8 frames (B, T, H, W, 3) and z-scored action blocks (B, T - 1, A)."""
+        starts = self._starts[numbers]
+        pixels = self._episodes.windows(
+            starts, self.frames, columns=["pixels"], stride=self.frameskip
+        )["pixels"]
+        steps = (self.frames - 1) * self.frameskip
+        actions = self._actions[starts[:, None] + np.arange(steps)]
+        blocks = actions.reshape(len(starts), self.frames - 1, -1)
+        return torch.from_numpy(pixels), torch.from_numpy(blocks)
+
+
+def action_scale(episodes: Episodes, chosen: Index) -> ActionScaler:
+    """Mean and standard deviation of the actions of the chosen episodes."""
+    actions = episodes.read("action", 0, episodes.num_rows)[_rows_of(episodes, chosen)]
+    known = actions[np.isfinite(actions).all(axis=1)].astype(np.float64)
+    if not len(known):
+        raise ValueError(f"{episodes.path}: its chosen episodes hold no actions")
+    std = known.std(axis=0)
+    return ActionScaler(
+        mean=tuple(map(float, known.mean(axis=0))),
+        std=tuple(map(float, np.where(std > MIN_STD, std, 1.0))),
+    )
+
+
+def batch_numbers(num_windows: int, batch: int, *, seed: int, step: int) -> Index:
+    """The windows of a step's batch: every epoch goes through them once, in a new order."""
+    if batch > num_windows:
+        raise ValueError(f"a batch of {batch} needs as many windows, there are {num_windows}")
+    epoch, place = divmod(step, num_windows // batch)
+    return _epoch_order(num_windows, seed, epoch)[place * batch : (place + 1) * batch]
+
+
+def prefetched(read: Callable[[int], T], steps: range) -> Iterator[T]:
+    """`read(step)` for all steps in order, each read while the one before it is in use."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pending = deque(pool.submit(read, step) for step in steps[:1])
+        for step in steps:
+            if step + 1 in steps:
+                pending.append(pool.submit(read, step + 1))
+            yield pending.popleft().result()
+
+
+def require_finite_actions(episodes: Episodes) -> None:
+    """Refuse a file with a NaN or an infinity in an action, but for the last of an episode."""
+    actions = episodes.read("action", 0, episodes.num_rows)
+    bad = np.flatnonzero(~np.isfinite(actions).all(axis=1))
+    last = episodes.offsets + episodes.lengths - 1  # has no action, by the format
+    inner = np.setdiff1d(bad, last)
+    if inner.size:
+        episode = int(np.searchsorted(episodes.offsets, inner[0], side="right")) - 1
+        raise ValueError(
+            f"{episodes.path}: the action of row {inner[0]} (step "
+            f"{inner[0] - episodes.offsets[episode]} of episode {episode}) is not finite; "
+            "mend or drop that episode"
+        )
+
+
+def obstacles(episodes: Episodes) -> list[str]:
+    """Why no world model can be trained on a file, a line a reason; its frames are not read."""
+    return [
+        reason
+        for require in (sizes, require_finite_actions)
+        if (reason := _refusal(require, episodes))
+    ]
+
+
+def _refusal(require: Callable[[Episodes], object], episodes: Episodes) -> str:
+    try:
+        require(episodes)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@lru_cache(maxsize=1)
+def _epoch_order(num_windows: int, seed: int, epoch: int) -> Index:
+    return generator("world-windows", seed, epoch).permutation(num_windows)
+
+
+def _scaled_actions(episodes: Episodes, scale: ActionScaler) -> Array:
+    actions = episodes.read("action", 0, episodes.num_rows)
+    if actions.ndim != 2 or actions.shape[1] != len(scale.mean):
+        raise ValueError(
+            f"{episodes.path}: actions have shape {actions.shape[1:]}, expected {len(scale.mean)} "
+            "numbers; use the dataset that belongs to these weights"
+        )
+    scaled = (actions - np.array(scale.mean)) / np.array(scale.std)
+    scaled[episodes.offsets + episodes.lengths - 1] = 0.0  # has no action, and none is used
+    return scaled.astype(np.float32)
+
+
+def _rows_of(episodes: Episodes, chosen: Index) -> Index:
+    """All rows of the chosen episodes: windows of one row."""
+    return episodes.window_starts(1, chosen)

@@ -1,0 +1,1 @@
+"""Where work runs: worker processes of this machine, or of a cluster."""

@@ -1,1 +1,0 @@
-"""What experiments found, to read: a page, Markdown and CSV."""
