@@ -87,6 +87,7 @@ class TrainedIDM:
     world: LeWM
     network: GCIDM | PairwiseIDM
     time_to_go: TimeToGo | None
+    path: Path | None = None  # the file that it was read from
 
 
 def save_trained_idm(path: Path, model: TrainedIDM, *, half: bool = False) -> None:
@@ -154,7 +155,7 @@ def load_trained_idm(
         )
     for module in _modules(model).values():
         module.to(device).eval()
-    return model
+    return replace(model, path=path)
 
 
 def model_id(model: TrainedIDM) -> str:

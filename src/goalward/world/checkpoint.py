@@ -46,6 +46,7 @@ class World:
     model: LeWM  # in evaluation mode
     actions: ActionScaler | None  # None in public checkpoints, which do not tell it
     id: str  # see `world_id`; not that of a file
+    folder: Path | None = None  # where it was read from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +114,7 @@ def load_world(
             "weights.pt); give the folder of a trained or downloaded one"
         )
     identity = world_id(model, actions)
-    return World(model=model.to(device).eval(), actions=actions, id=identity)
+    return World(model=model.to(device).eval(), actions=actions, id=identity, folder=folder)
 
 
 def world_id(model: LeWM, actions: ActionScaler | None) -> str:
