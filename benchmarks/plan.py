@@ -33,7 +33,7 @@ from goalward.core.console import show_line, show_table
 from goalward.core.machine import use_threads
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig
-from goalward.planning.solvers import CEM, SeededDraws, make_solver
+from goalward.planning.solvers import CEM, SeededNoise
 from goalward.presets import _cpu
 from goalward.world.lewm import LeWM, LeWMConfig
 
@@ -109,7 +109,8 @@ def our_plan(model: LeWM, environments: int, solver: CEM) -> Tensor:
     generators = [torch.Generator().manual_seed(k) for k in range(environments)]
     start_BHA = torch.zeros(environments, HORIZON, model.config.block_dim)
     cost = LatentCost(model, z_BD[:, None], goal_BD)
-    return solver(cost, start_BHA, draws=SeededDraws(generators=generators)).actions
+    noise = SeededNoise(generators=generators, like=start_BHA)
+    return solver(cost, start_BHA, noise=noise).actions
 
 
 def their_info(environments: int, dim: int) -> dict[str, Tensor]:
@@ -195,7 +196,7 @@ def measure(ours: LeWM, arguments: Arguments) -> dict[Key, float]:
 
 def plan_seconds(seconds: dict[Key, float], arguments: Arguments) -> dict[Key, float]:
     """Seconds of a whole plan for one environment, of every side."""
-    iterations = make_solver("cem").num_iters / arguments.iterations
+    iterations = CEM().num_iters / arguments.iterations
     return {
         (side, number): iterations * found / number
         for (side, number), found in seconds.items()

@@ -28,9 +28,9 @@ from goalward.evaluate.pairs import Pairs, PairsConfig, draw_pairs, save_pairs
 from goalward.evaluate.results import EpisodeResult
 from goalward.evaluate.simulators import SimulatorPool, StepResult
 from goalward.planning.hybrid import HybridConfig, HybridController
-from goalward.planning.mpc import MPCConfig, plan_with
+from goalward.planning.mpc import MPCConfig, MPCController
 from goalward.planning.solvers import CEM, ICEM, MPPI, AnySolver, Gradient
-from goalward.planning.waypoints import InterpolationConfig, WaypointController
+from goalward.planning.waypoints import WaypointController, WaypointsConfig
 from goalward.tasks.task import State
 from goalward.world.checkpoint import World, save_world, world_id
 from goalward.world.lewm import LeWM
@@ -211,21 +211,26 @@ class Kit:
         return GoalSampler(**{**good, **changes})
 
 
-MPC = MPCConfig(horizon=2, receding_horizon=1)
+def plan_with(model: TrainedIDM, solver: AnySolver) -> MPCController:
+    world = World(model=model.world, actions=SCALE, id="tiny")
+    config = MPCConfig(horizon=2, receding_horizon=1)
+    return MPCController(world, solver, action_low=[-1, -1], action_high=[1, 1], config=config)
+
+
 CONTROLLERS: dict[str, Callable[[Kit], Any]] = {
     "direct": lambda kit: GCIDMController(kit.model),
     "zero": lambda kit: ZeroController(2),
     "random": lambda kit: RandomController(2, seed=0),
-    "cem": lambda kit: plan_with(kit.model, SOLVERS["cem"], MPC),
-    "icem": lambda kit: plan_with(kit.model, SOLVERS["icem"], MPC),
-    "mppi": lambda kit: plan_with(kit.model, SOLVERS["mppi"], MPC),
-    "gradient": lambda kit: plan_with(kit.model, SOLVERS["gradient"], MPC),
+    "cem": lambda kit: plan_with(kit.model, SOLVERS["cem"]),
+    "icem": lambda kit: plan_with(kit.model, SOLVERS["icem"]),
+    "mppi": lambda kit: plan_with(kit.model, SOLVERS["mppi"]),
+    "gradient": lambda kit: plan_with(kit.model, SOLVERS["gradient"]),
     "hybrid": lambda kit: HybridController(
         kit.model,
         HybridConfig(horizon=1, commit=1, search=CEM(num_samples=4, num_iters=1, num_elites=2)),
     ),
     "interpolation": lambda kit: WaypointController(
-        kit.pairwise, InterpolationConfig(horizon=2, commit=1)
+        kit.pairwise, WaypointsConfig(horizon=2, commit=1)
     ),
 }
 

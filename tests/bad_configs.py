@@ -15,10 +15,6 @@ from goalward.data.windows import ActionScaler
 from goalward.evaluate.baselines import FloorsConfig
 from goalward.evaluate.pairs import PairsConfig
 from goalward.evaluate.results import EpisodeResult
-from goalward.planning.hybrid import HybridConfig
-from goalward.planning.mpc import MPCConfig
-from goalward.planning.solvers import CEM, ICEM, MPPI, Gradient
-from goalward.planning.waypoints import InterpolationConfig
 from goalward.tasks.task import RenderConfig
 from goalward.world.encoders import ConvConfig, ViTConfig
 from goalward.world.latents import EmbedConfig
@@ -35,29 +31,6 @@ NETS = dict.fromkeys(("latent_dim", "action_dim", "hidden_dim", "max_horizon", "
 
 
 CONFIGS: dict[type, Fields] = {
-    CEM: Fields(
-        edges={"num_samples": (29, SAMPLES[1]), "num_iters": ITERS}
-        | {"num_elites": (1, 301), "init_std": ABOVE_ZERO}
-    ),
-    ICEM: Fields(
-        edges={"num_samples": (29, SAMPLES[1]), "num_iters": ITERS, "num_elites": (1, 301)}
-        | {"init_std": ABOVE_ZERO, "noise_beta": WEIGHT, "momentum": SHARE}
-        | {"num_kept": (-1, 31), "clip": ABOVE_ZERO}
-    ),
-    MPPI: Fields(
-        edges={"num_samples": (29, SAMPLES[1]), "num_iters": ITERS, "num_elites": (0, 301)}
-        | {"init_std": ABOVE_ZERO, "temperature": ABOVE_ZERO}
-    ),
-    Gradient: Fields(
-        edges={"num_samples": SAMPLES, "num_iters": ITERS}
-        | {"init_std": ABOVE_ZERO, "lr": ABOVE_ZERO}
-    ),
-    MPCConfig: Fields(edges={"horizon": (4, STEPS[1]), "receding_horizon": (0, 6)}),
-    HybridConfig: Fields(edges={"horizon": STEPS}),
-    InterpolationConfig: Fields(
-        edges={"horizon": (24, STEPS[1]), "commit": (0, 26), "refinements": (-1, STEPS[1])}
-        | {"candidates": SAMPLES, "spread": WEIGHT}
-    ),
     HorizonConfig: Fields(edges={"level": (0.0, 1.0)}),
     GCIDMConfig: Fields(
         NET, {**NETS, "num_layers": DEPTH, "dropout": SHARE, "horizon_dim": (1, WIDTH[1])}

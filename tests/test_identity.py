@@ -34,7 +34,7 @@ from goalward.evaluate.specs import Models, make_method
 from goalward.experiments.experiment import Cell
 from goalward.experiments.run import Lab
 from goalward.planning.cost import LatentCost
-from goalward.planning.solvers import SOLVERS, SeededDraws, make_solver
+from goalward.planning.solvers import SOLVERS, SeededNoise
 from goalward.runtime.onnx import OnnxController
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.rendering import prepare_gl
@@ -126,10 +126,11 @@ def plans_and_actions(task: str) -> Values:
     methods = ["gc-idm:mode=budget", "gc-idm:mode=time-to-go", "hybrid"]
     for name in SOLVERS:
         size = few if name == "gradient" else {**few, "num_elites": 6}
-        solver = replace(make_solver(name), **size)  # type: ignore[arg-type]
-        draws = SeededDraws(generators=[torch.Generator().manual_seed(k) for k in range(len(z_BD))])
+        solver = replace(SOLVERS[name](), **size)  # type: ignore[arg-type]
         start = torch.zeros(len(z_BD), 5, model.world.config.block_dim)
-        plan = solver(LatentCost(model.world, z_BD[:, None], z_goal_BD), start, draws=draws)
+        generators = [torch.Generator().manual_seed(k) for k in range(len(z_BD))]
+        noise = SeededNoise(generators=generators, like=start)
+        plan = solver(LatentCost(model.world, z_BD[:, None], z_goal_BD), start, noise=noise)
         found[f"{name}'s plan"] = bits(plan.actions.numpy())
         found[f"{name}'s cost"] = bits(plan.cost.numpy())
         methods.append(f"{name}:" + ",".join(f"solver.{key}={n}" for key, n in size.items()))
@@ -137,7 +138,7 @@ def plans_and_actions(task: str) -> Values:
         method = make_method(spec, Models(controller=model), action_dim=get_task(task).action_dim)
         controller = method.make(0)
         controller.reset(goals, 50)
-        steps = 30 if spec.startswith(SOLVERS) else 10  # in either case, planners plan twice
+        steps = 30 if spec.startswith(tuple(SOLVERS)) else 10  # in either case, planners plan twice
         found[spec] = bits(np.stack([controller.act(frames) for _ in range(steps)]))
     return found
 

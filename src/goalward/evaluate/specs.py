@@ -18,10 +18,11 @@ from goalward.core.checks import format_value
 from goalward.core.config import override
 from goalward.evaluate.cells import ControllerSpec
 from goalward.planning.hybrid import HybridConfig, HybridController
-from goalward.planning.mpc import MPCConfig, plan_with
-from goalward.planning.solvers import CEM, ICEM, MPPI, SOLVERS, AnySolver, Gradient, make_solver
-from goalward.planning.waypoints import InterpolationConfig, WaypointController
+from goalward.planning.mpc import MPCConfig, MPCController
+from goalward.planning.solvers import CEM, ICEM, MPPI, SOLVERS, Gradient
+from goalward.planning.waypoints import WaypointController, WaypointsConfig
 from goalward.runtime.onnx import OnnxController, OnnxMetadata
+from goalward.world.checkpoint import World
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -122,8 +123,8 @@ def _default(name: str, model: TrainedIDM) -> DataclassInstance:
     if name == "hybrid":
         return HybridConfig(steps_left=model.metadata.horizon)
     if name == "interpolation":
-        return InterpolationConfig()
-    return PlannerConfig(solver=make_solver(_solver_name(name)))
+        return WaypointsConfig()
+    return PlannerConfig(solver=SOLVERS[name]())
 
 
 def _maker(name: str, model: TrainedIDM) -> Callable[[Any, int], Controller]:
@@ -140,15 +141,16 @@ def _maker(name: str, model: TrainedIDM) -> Callable[[Any, int], Controller]:
         return lambda config, seed: WaypointController(model, replace(config, seed=seed))
 
     def planner(config: PlannerConfig, seed: int) -> Controller:
-        solver: AnySolver = config.solver
-        return plan_with(model, solver, replace(config.mpc, seed=seed))
+        metadata = model.metadata
+        return MPCController(
+            World(model=model.world, actions=metadata.action_scale, id=metadata.world_id),
+            config.solver,
+            action_low=metadata.action_low,
+            action_high=metadata.action_high,
+            config=replace(config.mpc, seed=seed),
+        )
 
     return planner
-
-
-def _solver_name(name: str) -> Any:
-    assert name in SOLVERS
-    return name
 
 
 NAME = "gc-idm-onnx"

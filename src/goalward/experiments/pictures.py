@@ -36,7 +36,7 @@ from goalward.experiments.experiment import GC_IDM, Cell, Findings
 from goalward.experiments.run import Bench, Lab
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig
-from goalward.planning.solvers import CEM, SeededDraws
+from goalward.planning.solvers import CEM, SeededNoise
 from goalward.world.frozen import FrameEncoder
 from goalward.world.train import LATENTS
 
@@ -113,7 +113,7 @@ def candidate_rollouts(model: TrainedIDM, z_D: Array, z_goal_D: Array) -> Array:
 
     mean_BHA = torch.zeros(1, config.horizon, world.config.block_dim, device=device)
     generator = torch.Generator().manual_seed(config.seed)
-    CEM()(remembering, mean_BHA, draws=SeededDraws(generators=[generator], device=device))
+    CEM()(remembering, mean_BHA, noise=SeededNoise(generators=[generator], like=mean_BHA))
     plans_NHA = torch.cat(tried)
     chosen_SHA = plans_NHA[:: max(1, len(plans_NHA) // SHOWN_PLANS)]
     start_SD = z_BTD[0].expand(len(chosen_SHA), -1)

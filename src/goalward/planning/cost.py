@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from goalward.core.checks import describe, whole_number
-from goalward.core.tensors import require_tensor
 from goalward.world.lewm import Attention, ConditionalBlock, LeWM
 
 # Where the ones of "1 + scale" stand among a block's shift, scale and gate, twice.
@@ -24,7 +22,7 @@ def last_latent(model: LeWM, z_TND: Tensor, actions_KNA: Tensor) -> Tensor:
     Args:
         model: In evaluation mode.
         z_TND: Latents that are known, at most K.
-        actions_KNA: Action blocks: the T - 1 between the latents, then those to be tried out.
+        actions_KNA: Action blocks: the T - 1 between the latents, then those of the plan.
     """
     given, steps = len(z_TND), len(actions_KNA)
     assert 1 <= given <= steps and not model.training
@@ -44,7 +42,7 @@ def last_latent(model: LeWM, z_TND: Tensor, actions_KNA: Tensor) -> Tensor:
 
 
 class _Block:
-    """A block of the predictor, with the modulations of all actions and what it has seen."""
+    """A block of the predictor, with the modulations of all actions and the keys so far."""
 
     def __init__(self, block: nn.Module, conditions_KND: Tensor) -> None:
         assert isinstance(block, ConditionalBlock)
@@ -56,7 +54,7 @@ class _Block:
         self._keys_WNHE = self._values_WNHE = conditions_KND[:0]
 
     def advance(self, x_QND: Tensor, t: int, *, fresh: bool, last: bool) -> Tensor:
-        """The output for the Q new steps before step t, or for the very last if `last`.
+        """The output for the Q new steps before step t; for the last step only if `last`.
 
         Args:
             x_QND: The input.
@@ -112,8 +110,8 @@ class LatentCost:
     Summed over the D numbers, as in stable-worldmodel. It can be differentiated.
 
     Plans are rolled out at most `max_rollouts` at a time, in pieces of whole environments where
-    they fit. With more than half as many plans each, as by default, an environment has pieces of
-    its own: its costs are then the same to the last bit, whatever others are planned for.
+    they fit. With more than half as many plans each, as by default, every environment has its own
+    pieces: its costs are then the same to the last bit, whatever the other environments are.
 
     Args:
         model: In evaluation mode.
@@ -123,10 +121,7 @@ class LatentCost:
         max_rollouts: Bounds the memory.
 
     Attributes:
-        predictor_calls: Made so far: H a plan.
-
-    Raises:
-        ValueError: shapes do not fit each other, or the model is in training mode.
+        predictor_calls: Made so far for each environment: H a plan.
     """
 
     def __init__(
@@ -138,43 +133,22 @@ class LatentCost:
         actions_BTA: Tensor | None = None,
         max_rollouts: int = MAX_ROLLOUTS,
     ) -> None:
-        dim, size = model.config.latent_dim, model.config.block_dim
-        require_tensor(z_BTD, "latents", "B", "T", dim)
-        batch, given = z_BTD.shape[:2]
         if actions_BTA is None:
-            actions_BTA = z_BTD.new_empty(batch, 0, size)
-        require_tensor(actions_BTA, "actions", batch, max(given - 1, 0), size)
-        require_tensor(z_goal_BD, "goals", batch, dim)
-        for name, values in (("latents", z_BTD), ("goals", z_goal_BD), ("actions", actions_BTA)):
-            if not values.isfinite().all():
-                raise ValueError(f"{name} hold NaN or infinity")
-        if not batch or not given:
-            raise ValueError(f"there must be latents to start from, got {describe(z_BTD)}")
-        whole_number(max_rollouts, "max_rollouts")
-        if model.training:
-            raise ValueError("the world model is in training mode; call its eval() first")
+            actions_BTA = z_BTD.new_empty(len(z_BTD), 0, model.config.block_dim)
         self.predictor_calls = 0
         self._model, self._max_rollouts = model, max_rollouts
         self._z_BTD, self._z_goal_BD, self._actions_BTA = z_BTD, z_goal_BD, actions_BTA
 
     def __call__(self, plans_BSHA: Tensor) -> Tensor:
-        """Costs (B, S) of z-scored plans (B, S, H, A).
-
-        Raises:
-            ValueError: the plans have another type or shape.
-        """
-        batch, size = len(self._z_BTD), self._model.config.block_dim
-        require_tensor(plans_BSHA, "plans", batch, "S", "H", size)
-        samples, horizon = plans_BSHA.shape[1:3]
-        if not samples or not horizon:
-            raise ValueError(f"plans must have at least one step, got {describe(plans_BSHA)}")
+        """Costs (B, S) of z-scored plans (B, S, H, A)."""
+        batch, samples, horizon, _ = plans_BSHA.shape
         environments = max(1, self._max_rollouts // samples)
         rows = []
         for first in range(0, batch, environments):
             where = slice(first, first + environments)
             pieces = plans_BSHA[where].split(self._max_rollouts, dim=1)
             rows.append(torch.cat([self._piece(where, piece_BSHA) for piece_BSHA in pieces], dim=1))
-        self.predictor_calls += batch * samples * horizon
+        self.predictor_calls += samples * horizon
         return torch.cat(rows)
 
     def _piece(self, where: slice, plans_BSHA: Tensor) -> Tensor:

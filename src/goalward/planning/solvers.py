@@ -1,49 +1,25 @@
-"""The solvers by name, with the settings of the paper's solver-family comparison."""
+"""Solvers: searches for the plans of least cost, as frozen settings with a pure call.
+
+All of them follow stable-worldmodel; their defaults are the settings of the paper's comparison of
+solver families.
+
+Shapes: B environments, S candidate plans of each, K of them elites, H model steps, A numbers of an
+action block.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from goalward.core.checks import describe, format_value, whole_number
-from goalward.core.config import require_at_least, require_at_most, require_types
-from goalward.core.tensors import require_tensor
-
-# More can only be a mistake: a search that never ends, or more memory than there is.
-MOST_SAMPLES = 2**20
-MOST_ITERS = 10**6
-MOST_HORIZON = 10**4  # steps ahead
+from goalward.core.config import require_at_least, require_types
 
 CostFn = Callable[[Tensor], Tensor]  # plans (B, S, H, A) to costs (B, S)
-
-
-class NoiseFn(Protocol):
-    """A source of random numbers."""
-
-    def __call__(self, num_samples: int, horizon: int, action_dim: int) -> Tensor:
-        """The next standard normal numbers (B, num_samples, horizon, action_dim)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeededDraws:
-    """Draws from one generator an environment.
-
-    What an environment draws does not depend on which others are planned for beside it. The
-    generators are the CPU's, so that a plan on a GPU starts from the same numbers.
-    """
-
-    generators: Sequence[torch.Generator]  # B of them
-    device: torch.device | str = "cpu"  # where they are wanted
-
-    def __call__(self, num_samples: int, horizon: int, action_dim: int) -> Tensor:
-        """See `Draws`; the generators move on."""
-        shape = (num_samples, horizon, action_dim)
-        draws = [torch.randn(shape, generator=generator) for generator in self.generators]
-        return torch.stack(draws).to(self.device)
+NoiseFn = Callable[[int], Tensor]  # S to standard normal numbers (B, S, H, A)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,21 +27,37 @@ class Plan:
     """What a solver found."""
 
     actions: Tensor  # (B, H, A)
-    cost: Tensor  # (B,) as of the last costing: of the elites on average, or of the plan chosen
-    evaluations: int  # plans costed for each environment
+    cost: Tensor  # (B,): mean of the last elites, or of the chosen plan before its last step
 
 
 class Solver(Protocol):
     """A search for plans of low cost."""
 
-    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: NoiseFn) -> Plan:
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
         """Search around a plan for each environment.
 
         Args:
-            cost: What to minimise. Environments must not influence each other in it.
-            mean_BHA: Where to start, such as the rest of the plan before; not changed.
-            draws: The only source of chance.
+            cost: What to minimise. A plan's cost must not depend on the other environments.
+            mean_BHA: Where to start, such as the rest of the previous plan; not changed.
+            noise: The only source of random numbers.
         """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeededNoise:
+    """Noise from one generator an environment, so that no environment changes another's numbers.
+
+    The generators are on the CPU: a plan on a GPU starts from the same numbers.
+    """
+
+    generators: Sequence[torch.Generator]  # B of them
+    like: Tensor  # (B, H, A): shape and device of the plans
+
+    def __call__(self, num_samples: int) -> Tensor:
+        """The next numbers (B, num_samples, H, A)."""
+        shape = (num_samples, *self.like.shape[1:])
+        numbers = [torch.randn(shape, generator=generator) for generator in self.generators]
+        return torch.stack(numbers).to(self.like.device)
 
 
 def sample_plans(mean_BHA: Tensor, std_BHA: Tensor, noise_BSHA: Tensor) -> Tensor:
@@ -75,49 +67,6 @@ def sample_plans(mean_BHA: Tensor, std_BHA: Tensor, noise_BSHA: Tensor) -> Tenso
     return plans_BSHA
 
 
-def require_start(mean_BHA: Tensor) -> None:
-    """Refuse to search around what is no plan."""
-    require_tensor(mean_BHA, "the mean", "B", "H", "A")
-    if not mean_BHA.numel() or not mean_BHA.isfinite().all():
-        raise ValueError(f"the mean must be finite and not empty, got {describe(mean_BHA)}")
-
-
-def noise(draws: NoiseFn, num_samples: int, mean_BHA: Tensor) -> Tensor:
-    """The next standard normal numbers (B, S, H, A).
-
-    Raises:
-        ValueError: they have another shape, such as one environment's for all.
-    """
-    if not callable(draws):
-        raise ValueError(f"draws must be a function, got {format_value(draws)}")
-    batch, *plan = mean_BHA.shape
-    noise_BSHA = draws(num_samples, *plan)
-    require_tensor(noise_BSHA, "draws", batch, num_samples, *plan)
-    return noise_BSHA
-
-
-def cost_of(cost: CostFn, plans_BSHA: Tensor) -> Tensor:
-    """The candidates' costs (B, S).
-
-    Raises:
-        ValueError: the cost function gives another shape, no floats, or nothing but NaN.
-    """
-    if not callable(cost):
-        raise ValueError(f"the cost must be a function, got {format_value(cost)}")
-    costs_BS = cost(plans_BSHA)
-    floats = isinstance(costs_BS, Tensor) and costs_BS.is_floating_point()
-    if not floats or costs_BS.shape != plans_BSHA.shape[:2]:
-        raise ValueError(
-            f"the cost of plans {tuple(plans_BSHA.shape)} must be floats of shape "
-            f"{tuple(plans_BSHA.shape[:2])}, got {describe(costs_BS)}"
-        )
-    if costs_BS.isnan().all(dim=1).any():
-        raise ValueError(
-            "all plans of an environment cost NaN: the search diverged, or its start or goal is NaN"
-        )
-    return costs_BS
-
-
 def best_plans(plans_BSHA: Tensor, costs_BS: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """The candidates (B, K, H, A) of least cost, best first, and their costs (B, K)."""
     costs_BK, chosen_BK = costs_BS.topk(number, dim=1, largest=False)
@@ -125,31 +74,11 @@ def best_plans(plans_BSHA: Tensor, costs_BS: Tensor, number: int) -> tuple[Tenso
     return plans_BSHA[rows_B1, chosen_BK], costs_BK
 
 
-def require_sampling(
-    *, num_samples: int, num_iters: int, num_elites: int, least_elites: int, init_std: float
-) -> None:
-    """Refuse settings that no solver by sampling can work with."""
-    whole_number(num_iters, "num_iters", most=MOST_ITERS)
-    whole_number(num_samples, "num_samples", most=MOST_SAMPLES)
-    if not least_elites <= num_elites <= num_samples:
-        raise ValueError(
-            f"num_elites must lie in {least_elites} .. num_samples = {num_samples}, "
-            f"got {num_elites}"
-        )
-    require_above_zero("init_std", init_std)
-
-
-def require_above_zero(name: str, value: float) -> None:
-    """Refuse a number that is not above 0, or not finite."""
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be finite and above 0, got {value}")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CEM:
-    """The paper's baseline; see `Solver`.
+    """The cross-entropy method, the paper's baseline; see `Solver`.
 
-    As in stable-worldmodel, the mean is a candidate of its own, the elites' standard deviation is
+    As in stable-worldmodel, the mean is one of the candidates, the elites' standard deviation is
     the unbiased one, plans are not clipped, and the last mean is returned without being costed.
     """
 
@@ -160,29 +89,17 @@ class CEM:
     init_std: float = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_sampling(
-            num_samples=self.num_samples,
-            num_iters=self.num_iters,
-            num_elites=self.num_elites,
-            least_elites=2,  # one has no standard deviation
-            init_std=self.init_std,
-        )
+        require_sampling(self, least_elites=2)  # one has no standard deviation
 
     @torch.inference_mode()
-    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: NoiseFn) -> Plan:
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
         """Search; see `Solver`."""
-        require_start(mean_BHA)
         std_BHA = torch.full_like(mean_BHA, self.init_std)
-        costs_BK = mean_BHA.new_empty(0)
         for _ in range(self.num_iters):
-            noise_BSHA = noise(draws, self.num_samples, mean_BHA)
-            plans_BSHA = sample_plans(mean_BHA, std_BHA, noise_BSHA)
-            costs_BS = cost_of(cost, plans_BSHA)
-            elites_BKHA, costs_BK = best_plans(plans_BSHA, costs_BS, self.num_elites)
+            plans_BSHA = sample_plans(mean_BHA, std_BHA, noise(self.num_samples))
+            elites_BKHA, costs_BK = best_plans(plans_BSHA, cost(plans_BSHA), self.num_elites)
             mean_BHA, std_BHA = elites_BKHA.mean(dim=1), elites_BKHA.std(dim=1)
-        evaluations = self.num_iters * self.num_samples
-        return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1), evaluations=evaluations)
+        return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,8 +111,8 @@ class ICEM:
     returned, not the best plan.
 
     stable-worldmodel clips candidates, which are z-scored, to the bounds of raw actions: to one
-    standard deviation where they are -1 and 1, as in all four tasks. `clip` does the same, so that
-    results compare; None leaves candidates as they are.
+    standard deviation where the bounds are -1 and 1, as in all four tasks. `clip` does the same,
+    so that results compare; None leaves candidates as they are.
     """
 
     kind: Literal["icem"] = "icem"
@@ -204,67 +121,51 @@ class ICEM:
     num_elites: int = 30
     init_std: float = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
     noise_beta: float = 2.0  # the noise's power falls with frequency to this power; 0 is white
-    momentum: float = 0.1  # share of the old mean and std; the paper's alpha
+    momentum: float = 0.1  # share of the old mean and std; the publication's alpha
     num_kept: int = 5  # elites that are candidates again; stable-worldmodel's `n_elite_keep`
     clip: float | None = 1.0  # greatest size of a candidate's numbers
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_sampling(
-            num_samples=self.num_samples,
-            num_iters=self.num_iters,
-            num_elites=self.num_elites,
-            least_elites=2,  # one has no standard deviation
-            init_std=self.init_std,
-        )
-        if not 0 <= self.noise_beta < float("inf"):
-            raise ValueError(f"noise_beta must be finite and at least 0, got {self.noise_beta}")
-        if not 0 <= self.momentum < 1:
+        require_sampling(self, least_elites=2)
+        require_at_least(self, 0, "noise_beta", "momentum", "num_kept")
+        if self.momentum >= 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
         most = min(self.num_elites, self.num_samples - 1)  # the mean has a place as well
-        if not 0 <= self.num_kept <= most:
+        if self.num_kept > most:
             raise ValueError(f"num_kept must lie in 0 .. {most}, got {self.num_kept}")
-        if self.clip is not None:
-            require_above_zero("clip", self.clip)
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip must be above 0, got {self.clip}")
 
     @torch.inference_mode()
-    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: NoiseFn) -> Plan:
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
         """Search; see `Solver`."""
-        require_start(mean_BHA)
         std_BHA = torch.full_like(mean_BHA, self.init_std)
-        kept_BKHA, costs_BK = mean_BHA[:, None][:, :0], mean_BHA.new_empty(0)
+        kept_BKHA = mean_BHA[:, None][:, :0]
         for _ in range(self.num_iters):
-            noise_BSHA = coloured(noise(draws, self.num_samples, mean_BHA), self.noise_beta)
-            plans_BSHA = self._candidates(mean_BHA, std_BHA, noise_BSHA, kept_BKHA)
-            costs_BS = cost_of(cost, plans_BSHA)
-            elites_BKHA, costs_BK = best_plans(plans_BSHA, costs_BS, self.num_elites)
+            noise_BSHA = coloured(noise(self.num_samples), self.noise_beta)
+            plans_BSHA = sample_plans(mean_BHA, std_BHA, noise_BSHA)
+            plans_BSHA[:, 1 : 1 + kept_BKHA.shape[1]] = kept_BKHA
+            if self.clip is not None:
+                plans_BSHA = plans_BSHA.clamp(-self.clip, self.clip)
+            elites_BKHA, costs_BK = best_plans(plans_BSHA, cost(plans_BSHA), self.num_elites)
             kept_BKHA = elites_BKHA[:, : self.num_kept]
             # lerp(old, new, weight) is (1 - weight) old + weight new.
             mean_BHA = mean_BHA.lerp(elites_BKHA.mean(dim=1), 1 - self.momentum)
             std_BHA = std_BHA.lerp(elites_BKHA.std(dim=1), 1 - self.momentum)
-        evaluations = self.num_iters * self.num_samples
-        return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1), evaluations=evaluations)
-
-    def _candidates(
-        self, mean_BHA: Tensor, std_BHA: Tensor, noise_BSHA: Tensor, kept_BKHA: Tensor
-    ) -> Tensor:
-        """The mean, the kept elites, and then new ones."""
-        plans_BSHA = sample_plans(mean_BHA, std_BHA, noise_BSHA)
-        plans_BSHA[:, 1 : 1 + kept_BKHA.shape[1]] = kept_BKHA
-        return plans_BSHA if self.clip is None else plans_BSHA.clamp(-self.clip, self.clip)
+        return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1))
 
 
 def coloured(white_BSHA: Tensor, beta: float) -> Tensor:
-    """White noise made to last over time: power proportional to 1 / frequency^beta.
+    """Noise with power proportional to 1 / frequency^beta, from white noise.
 
-    Each sequence is scaled to a standard deviation of 1 over its own H steps, as stable-worldmodel
-    does. A single step has no frequencies and stays as it is.
+    Each sequence is scaled to a standard deviation of 1 over its own H steps, as in
+    stable-worldmodel. A single step has no frequencies and stays as it is.
     """
     steps = white_BSHA.shape[-2]
     if steps == 1:
         return white_BSHA
     frequencies_F = torch.fft.rfftfreq(steps, device=white_BSHA.device)
-    frequencies_F[0] = frequencies_F[1]  # what is constant counts as the lowest frequency
+    frequencies_F[0] = frequencies_F[1]  # the constant part counts as the lowest frequency
     scale_F1 = frequencies_F.pow(-beta / 2)[:, None]
     spectrum_BSFA = torch.fft.rfft(white_BSHA, dim=-2) * scale_F1
     noise_BSHA = torch.fft.irfft(spectrum_BSFA, n=steps, dim=-2)
@@ -275,7 +176,7 @@ def coloured(white_BSHA: Tensor, beta: float) -> Tensor:
 class MPPI:
     """Weights of exp(-cost / temperature) over the elites; see `Solver`.
 
-    As in stable-worldmodel, only the elites are weighted, the mean is a candidate of its own, the
+    As in stable-worldmodel, only the elites are weighted, the mean is one of the candidates, the
     standard deviation never shrinks, plans are not clipped, and the last mean is returned without
     being costed. `num_elites = num_samples` weights every plan.
     """
@@ -288,42 +189,31 @@ class MPPI:
     temperature: float = 0.5  # in units of the cost
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_sampling(
-            num_samples=self.num_samples,
-            num_iters=self.num_iters,
-            num_elites=self.num_elites,
-            least_elites=1,
-            init_std=self.init_std,
-        )
-        require_above_zero("temperature", self.temperature)
+        require_sampling(self, least_elites=1)
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
 
     @torch.inference_mode()
-    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: NoiseFn) -> Plan:
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
         """Search; see `Solver`."""
-        require_start(mean_BHA)
         std_BHA = torch.full_like(mean_BHA, self.init_std)
-        costs_BK = mean_BHA.new_empty(0)
         for _ in range(self.num_iters):
-            noise_BSHA = noise(draws, self.num_samples, mean_BHA)
-            plans_BSHA = sample_plans(mean_BHA, std_BHA, noise_BSHA)
-            costs_BS = cost_of(cost, plans_BSHA)
-            elites_BKHA, costs_BK = best_plans(plans_BSHA, costs_BS, self.num_elites)
+            plans_BSHA = sample_plans(mean_BHA, std_BHA, noise(self.num_samples))
+            elites_BKHA, costs_BK = best_plans(plans_BSHA, cost(plans_BSHA), self.num_elites)
             weights_BK = torch.softmax(-costs_BK / self.temperature, dim=1)
             mean_BHA = (weights_BK[..., None, None] * elites_BKHA).sum(dim=1)
-        evaluations = self.num_iters * self.num_samples
-        return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1), evaluations=evaluations)
+        return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gradient:
-    """Plain descent from the mean and from plans around it; see `Solver`.
+    """Gradient descent from the mean and from plans around it; see `Solver`.
 
     The cost must be differentiable with respect to plans.
 
-    As in stable-worldmodel with SGD, plans are not clipped, and the one returned is that of least
-    cost before the last step, after that step. Its noise between steps is left out: it is 0 in the
-    paper.
+    As in stable-worldmodel with SGD, plans are not clipped, and the result is the plan of least
+    cost before the last step, after that step. stable-worldmodel's noise between steps is left
+    out: it is 0 in the paper.
     """
 
     kind: Literal["gradient"] = "gradient"
@@ -335,61 +225,38 @@ class Gradient:
     def __post_init__(self) -> None:
         require_types(self)
         require_at_least(self, 1, "num_samples", "num_iters")
-        require_at_most(self, MOST_SAMPLES, "num_samples")
-        require_at_most(self, MOST_ITERS, "num_iters")
-        require_above_zero("init_std", self.init_std)
-        require_above_zero("lr", self.lr)
+        if min(self.init_std, self.lr) <= 0:
+            raise ValueError(f"init_std and lr must be above 0, got {self.init_std} and {self.lr}")
 
-    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, draws: NoiseFn) -> Plan:
-        """Search; see `Solver`.
-
-        Raises:
-            ValueError: the cost is not differentiable.
-        """
-        require_start(mean_BHA)
+    def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
+        """Search; see `Solver`."""
         # The caller may compute without gradients.
         with torch.inference_mode(False), torch.enable_grad():
-            noise_BSHA = noise(draws, self.num_samples - 1, mean_BHA)
-            others_BSHA = mean_BHA[:, None] + self.init_std * noise_BSHA
-            plans_BSHA = torch.cat([mean_BHA[:, None], others_BSHA], dim=1).detach()
-            costs_BS = plans_BSHA.new_empty(0)
+            others_BSHA = mean_BHA[:, None] + self.init_std * noise(self.num_samples - 1)
+            plans_BSHA = torch.cat([mean_BHA[:, None], others_BSHA], dim=1)
             for _ in range(self.num_iters):
-                costs_BS, slopes_BSHA = _slopes(cost, plans_BSHA)
+                plans_BSHA = plans_BSHA.detach().requires_grad_()
+                costs_BS = cost(plans_BSHA)
+                # Each cost depends on its own plan alone, so that the sum's gradient has them all.
+                (slopes_BSHA,) = torch.autograd.grad(costs_BS.sum(), plans_BSHA)
                 plans_BSHA = plans_BSHA - self.lr * slopes_BSHA
             # A plan that has diverged has a cost of NaN, which counts as the greatest.
-            best_B1HA, least_B1 = best_plans(plans_BSHA, costs_BS, 1)
-        evaluations = self.num_iters * self.num_samples
-        return Plan(actions=best_B1HA[:, 0], cost=least_B1[:, 0], evaluations=evaluations)
+            best_B1HA, least_B1 = best_plans(plans_BSHA.detach(), costs_BS.detach(), 1)
+        return Plan(actions=best_B1HA[:, 0], cost=least_B1[:, 0])
 
 
-def _slopes(cost: CostFn, plans_BSHA: Tensor) -> tuple[Tensor, Tensor]:
-    """Costs (B, S), and each cost's gradient with respect to its own plan (B, S, H, A)."""
-    leaf_BSHA = plans_BSHA.detach().requires_grad_()
-    costs_BS = cost_of(cost, leaf_BSHA)
-    if not costs_BS.requires_grad:
-        raise ValueError("the cost has no gradient; plan with a solver by sampling, such as cem")
-    (slopes_BSHA,) = torch.autograd.grad(costs_BS.sum(), leaf_BSHA)
-    return costs_BS.detach(), slopes_BSHA
+def require_sampling(config: CEM | ICEM | MPPI, *, least_elites: int) -> None:
+    """Refuse settings that no solver by sampling can work with."""
+    require_types(config)
+    require_at_least(config, 1, "num_samples", "num_iters")
+    if not least_elites <= config.num_elites <= config.num_samples:
+        raise ValueError(
+            f"num_elites must lie in {least_elites} .. num_samples = {config.num_samples}, "
+            f"got {config.num_elites}"
+        )
+    if config.init_std <= 0:
+        raise ValueError(f"init_std must be above 0, got {config.init_std}")
 
 
 AnySolver = CEM | ICEM | MPPI | Gradient
-SolverName = Literal["cem", "icem", "mppi", "gradient"]
-SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
-
-_TYPES: dict[str, type[AnySolver]] = {
-    "cem": CEM,
-    "icem": ICEM,
-    "mppi": MPPI,
-    "gradient": Gradient,
-}
-
-
-def make_solver(name: SolverName) -> AnySolver:
-    """A solver with the paper's settings, which are stable-worldmodel's defaults.
-
-    Raises:
-        ValueError: there is no such solver.
-    """
-    if not isinstance(name, str) or name not in _TYPES:
-        raise ValueError(f"solver {format_value(name)} is not one of {', '.join(SOLVERS)}")
-    return _TYPES[name]()
+SOLVERS: dict[str, type[AnySolver]] = {"cem": CEM, "icem": ICEM, "mppi": MPPI, "gradient": Gradient}

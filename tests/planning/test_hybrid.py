@@ -27,7 +27,7 @@ from goalward.planning.cost import LatentCost
 from goalward.planning.hybrid import HybridConfig, HybridController
 from goalward.planning.mpc import RawActions
 from goalward.planning.solvers import CEM
-from goalward.planning.waypoints import InterpolationConfig, WaypointController
+from goalward.planning.waypoints import WaypointController, WaypointsConfig
 from goalward.world.checkpoint import World
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
@@ -72,7 +72,7 @@ def test_a_proposal_begins_with_gc_idms_own_action(model: TrainedIDM) -> None:
     z, goal = (encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
     with torch.inference_mode():
         blocks = hybrid.propose(z, goal, torch.full((3,), 50))
-    raw = hybrid._raw_actions.of_blocks(blocks)
+    raw = hybrid.raw_actions.from_blocks(blocks)
     assert raw.shape == (3, 10, 2)  # 5 model steps of 2
     direct.reset(GOALS, 50)
     np.testing.assert_allclose(raw[:, 0], direct.act(FRAMES), atol=1e-5)
@@ -85,7 +85,7 @@ def test_the_hybrid_never_takes_a_plan_that_the_model_thinks_worse(model: Traine
     with torch.inference_mode():
         proposal = controller.propose(z, goal, torch.full((3,), 50))
         cost = LatentCost(model.world, z[:, None], goal)
-        taken = controller._raw_actions.to_blocks(actions)
+        taken = controller.raw_actions.to_blocks(actions)
         # What is executed lies within the bounds; these plans hardly touch them.
         assert (cost(taken[:, None]) <= cost(proposal[:, None]) * 1.02 + 1e-4).all()
         assert not torch.allclose(taken, proposal, atol=1e-3)
@@ -111,7 +111,7 @@ def test_plans_do_not_depend_on_company_and_repeat_with_the_seed(
         return HybridController(model, HybridConfig(search=SEARCH, seed=seed))
 
     def lines(seed: int) -> WaypointController:
-        config = InterpolationConfig(horizon=10, commit=4, candidates=5, seed=seed)
+        config = WaypointsConfig(horizon=10, commit=4, candidates=5, seed=seed)
         return WaypointController(pairwise, config)
 
     for make in (hybrid, lines):
@@ -139,7 +139,7 @@ def test_committed_actions_are_used_up_before_the_next_look(model: TrainedIDM) -
 
 
 def test_a_straight_line_is_decoded_step_by_step(pairwise: TrainedIDM) -> None:
-    controller = WaypointController(pairwise, InterpolationConfig(horizon=4, commit=4))
+    controller = WaypointController(pairwise, WaypointsConfig(horizon=4, commit=4))
     found = planned(controller)
     z, goal = (controller.encode(torch.from_numpy(part)) for part in (FRAMES, GOALS))
     with torch.inference_mode():
@@ -150,11 +150,11 @@ def test_a_straight_line_is_decoded_step_by_step(pairwise: TrainedIDM) -> None:
 
 
 def test_corrected_paths_start_here_and_end_in_the_goal(pairwise: TrainedIDM) -> None:
-    config = InterpolationConfig(horizon=6, commit=6, refinements=2, candidates=3)
+    config = WaypointsConfig(horizon=6, commit=6, refinements=2, candidates=3)
     controller = WaypointController(pairwise, config)
     z, goal = torch.randn(2, 16), torch.randn(2, 16)
     predicted = torch.randn(2, 3, 3, 16)  # three model steps of two raw steps
-    path = controller._corrected(predicted, z, goal)
+    path = controller.corrected(predicted, z, goal)
     assert path.shape == (2, 3, 7, 16)
     torch.testing.assert_close(path[:, :, 0], z[:, None].expand(-1, 3, -1))
     torch.testing.assert_close(path[:, :, -1], goal[:, None].expand(-1, 3, -1))
@@ -177,12 +177,12 @@ def test_impossible_paths_are_refused_by_name(
 ) -> None:
     with pytest.raises(ValueError, match=named):
         values = {"horizon": 4, "commit": 4, **changes}
-        WaypointController(pairwise, InterpolationConfig(**values))
+        WaypointController(pairwise, WaypointsConfig(**values))
 
 
 def test_models_of_the_wrong_kind_are_refused(model: TrainedIDM, pairwise: TrainedIDM) -> None:
-    with pytest.raises(ValueError, match="needs a pairwise model"):
-        WaypointController(model, InterpolationConfig(horizon=4, commit=4))
+    with pytest.raises(ValueError, match="need a pairwise model"):
+        WaypointController(model, WaypointsConfig(horizon=4, commit=4))
     with pytest.raises(ValueError, match="pairwise"):
         HybridController(pairwise, HybridConfig())
     with pytest.raises(ValueError, match="commit must be at most 10"):
@@ -198,5 +198,5 @@ def test_raw_actions_become_blocks_and_come_back(model: TrainedIDM) -> None:
     actions = torch.rand(2, 6, 2) * 2 - 1
     blocks = raw.to_blocks(actions)
     assert blocks.shape == (2, 3, 4)
-    np.testing.assert_allclose(raw.of_blocks(blocks), actions.numpy(), atol=1e-6)
-    np.testing.assert_allclose(raw.of_blocks(raw.to_blocks(actions * 9)).max(), 1.0)
+    np.testing.assert_allclose(raw.from_blocks(blocks), actions.numpy(), atol=1e-6)
+    np.testing.assert_allclose(raw.from_blocks(raw.to_blocks(actions * 9)).max(), 1.0)

@@ -32,7 +32,7 @@ CASES: dict[str, tuple[Solver, dict[str, Any]]] = {
 }
 
 
-def their_draws(solver: str) -> NoiseFn:
+def their_noise(solver: str) -> NoiseFn:
     """The numbers that stable-worldmodel's solver draws, in its order.
 
     It solves for one environment after the other (as it must: see below), each time with all
@@ -50,9 +50,9 @@ def their_draws(solver: str) -> NoiseFn:
         left = [torch.stack(draws) for draws in zip(*environments, strict=True)]
         left = [draws.transpose(-1, -2) if time_last else draws for draws in left]
 
-    def draw(num_samples: int, horizon: int, action_dim: int) -> Tensor:
+    def draw(num_samples: int) -> Tensor:
         draws = left.pop(0)
-        assert draws.shape == (ENVIRONMENTS, num_samples, horizon, action_dim)
+        assert draws.shape == (ENVIRONMENTS, num_samples, HORIZON, BLOCK)
         return draws
 
     return draw
@@ -103,7 +103,7 @@ def test_a_plan_is_upstreams(theirs: Any, ours: LeWM, name: str, warm: bool) -> 
     expected = their_plan(theirs, name, settings, start)
     with torch.inference_mode():
         z, goal = ours.encode(frames(1)[:, 0]), ours.encode(frames(2)[:, 0])
-    plan = ours_solver(LatentCost(ours, z[:, None], goal), start, draws=their_draws(name))
+    plan = ours_solver(LatentCost(ours, z[:, None], goal), start, noise=their_noise(name))
     assert (plan.actions - start).abs().max() > 0.02  # it is no coincidence
     assert (plan.actions - expected).abs().max() < 1e-4
 
