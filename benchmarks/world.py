@@ -27,14 +27,15 @@ from goalward.defaults import PresetName
 from goalward.tasks import TASKS
 from goalward.tasks.task import ProbeTarget
 from goalward.world.metrics import (
-    FULL,
+    MANY,
     ProbeData,
     ProbeScore,
-    known_measures,
     mlp_probe,
     probe_rows,
+    probe_targets,
+    validate_world,
 )
-from goalward.world.train import CURVES, LATENTS, REPORT, WorldReport, judge_world
+from goalward.world.train import CURVES, LATENTS, REPORT, WorldReport
 
 WORLDS = RESULTS / "world"
 FLOOR_FRAMES = 6_000  # for the principal components
@@ -57,9 +58,9 @@ def measure(task: str, preset: PresetName, runs: Path) -> None:
     """Collect and train one task, and keep what was found in `results/world/`."""
     pipeline = bench_pipeline(task, preset, runs)
     config, data, world = pipeline.world_config(), pipeline.episodes(), pipeline.world()
-    report = replace(read_config(WorldReport, world / REPORT), quality=judge_world(world, data))
+    report = replace(read_config(WorldReport, world / REPORT), quality=validate_world(world, data))
     with open_episodes(data) as episodes:
-        measures = known_measures(episodes, task)
+        measures = probe_targets(episodes, task)
         number, frames = episodes.num_episodes, episodes.num_rows
         floor = pixel_floor(episodes, measures, config.model.latent_dim)
     collected, trained = load_manifest(data), load_manifest(world)
@@ -102,7 +103,7 @@ def pixel_floor(
     rng = generator("pixel-floor", 0)
     rows = [
         probe_rows(episodes, side, limit, rng)
-        for side, limit in zip((split.train, split.held_out), FULL, strict=True)
+        for side, limit in zip((split.train, split.held_out), MANY, strict=True)
     ]
     few = rng.choice(rows[0], min(FLOOR_FRAMES, len(rows[0])), replace=False)
     sample = episodes.rows("pixels", few)

@@ -34,10 +34,10 @@ from goalward.core.figures import (
 from goalward.core.machine import machine
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
+from goalward.data.summary import task_name
 from goalward.defaults import PresetName
 from goalward.world.checkpoint import load_world
-from goalward.world.metrics import full_probes, known_measures
-from goalward.world.train import known_task, training_split
+from goalward.world.metrics import probe_targets, probe_world
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,12 +74,12 @@ def measure(arguments: Arguments) -> list[Point]:
 def judged(world: Path, dataset: Path) -> Point:
     """What the network probe reads from a world model's latents of held-out episodes."""
     manifest, loaded = load_manifest(world), load_world(world)
-    history, split = read_json(world / "history.json"), training_split(world)
+    history = read_json(world / "history.json")
     with open_episodes(dataset) as episodes:
         number = episodes.num_episodes
-        measures = known_measures(episodes, known_task(episodes, None))
-        sides = split_episodes(number, split)
-        scores = full_probes(loaded.model, episodes, measures, sides, seed=0).network
+        measures = probe_targets(episodes, task_name(episodes, None))
+        sides = split_episodes(number, loaded.split)
+        scores = probe_world(loaded.model, episodes, measures, sides, seed=0, mlp=True).network
     return {
         "steps": int(max(row["step"] for row in history)),
         "episodes": number,

@@ -26,8 +26,8 @@ from goalward.data.splits import SplitConfig, split_episodes
 from goalward.data.windows import Windows, action_scale, batch_numbers, prefetched
 from goalward.presets import world_config
 from goalward.world.checkpoint import load_world
-from goalward.world.metrics import MLPProbeConfig, mlp_probe
-from goalward.world.train import LOG_EVERY, ScheduleConfig, judge_world, train_world
+from goalward.world.metrics import MLPProbeConfig, mlp_probe, validate_world
+from goalward.world.train import LOG_EVERY, ScheduleConfig, train_world
 from world_helpers import dots_fixture, tiny_config, write_dots  # noqa: F401
 
 
@@ -58,7 +58,7 @@ def test_training_learns_the_dots_place_and_dynamics(
         assert (tmp_path / "world" / name).stat().st_size > 1000
     assert not [path.name for path in (tmp_path / "world").iterdir() if path.name[0] == "."]
     assert train_world(config, dots, tmp_path / "world") == report  # complete: not trained again
-    assert judge_world(tmp_path / "world", dots) == report.quality
+    assert validate_world(tmp_path / "world", dots) == report.quality
     assert load_world(tmp_path / "world").id == report.best_world_id
 
 
@@ -258,7 +258,7 @@ def test_a_model_is_judged_on_the_episodes_that_its_training_held_out(
     assert (
         split_episodes(12).held_out.tolist() != split_episodes(12, config.split).held_out.tolist()
     )
-    assert judge_world(tmp_path / "world", dots) == report.quality
+    assert validate_world(tmp_path / "world", dots) == report.quality
 
 
 def test_a_file_beside_a_stages_own_is_not_taken_for_it(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class Pipeline:
             return world_config(self.preset, episodes, task=self.task.name, seed=self.seed)
 
     def world(self) -> Path:
-        """The world model; `judge_world` says more about it than its own report."""
+        """The world model; `validate_world` says more about it than its own report."""
         config, episodes = self.world_config(), self.episodes()
         folder, device = self.world_folder(), choose_device(self.device)
         with self.bar("train-world", config.schedule.steps, "frames") as update:

@@ -88,10 +88,10 @@ class JudgeWorld:
         """Print the quality figures."""
         from goalward.core.config import to_json
         from goalward.core.machine import choose_device
-        from goalward.world.train import judge_world
+        from goalward.world.metrics import validate_world
 
         device = choose_device(self.device)
-        quality = judge_world(
+        quality = validate_world(
             self.world,
             self.path,
             weights=self.weights,

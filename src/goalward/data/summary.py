@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from goalward.core.arrays import Array
 from goalward.core.files import atomic_write
 from goalward.data.episodes import Episodes
+from goalward.tasks import get_task
 
 MOST_ROWS = 200_000  # action statistics read at most so many rows
 
@@ -54,8 +55,10 @@ def task_name(episodes: Episodes, given: str | None) -> str | None:
     """The task of a file: what it says itself, or what the user says where it says nothing.
 
     Raises:
-        ValueError: file and user disagree.
+        ValueError: file and user disagree, or the user's task is unknown.
     """
+    if given is not None:
+        get_task(given)  # refuses an unknown name
     said = episodes.attributes.get("task")
     if given is not None and said is not None and given != said:
         raise ValueError(

@@ -7,16 +7,18 @@ Folders in the public layout are read as well; see `public_layout`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from goalward import defaults
+from goalward.core.artifacts import MANIFEST, load_manifest
 from goalward.core.checks import as_path
 from goalward.core.config import (
     differences,
+    from_json,
     read_config,
     read_json,
     to_json,
@@ -30,10 +32,12 @@ from goalward.core.tensors import (
     tensors_id,
     write_tensors,
 )
+from goalward.data.splits import SplitConfig
 from goalward.data.windows import ActionScaler
 from goalward.world.lewm import LeWM, LeWMConfig
 from goalward.world.public import NEVER_UNPICKLED, PICKLES, is_public, is_repo_id, load_public
 
+STAGE = "train-world"
 MODEL = "model.json"
 
 Weights = Literal["best", "last"]
@@ -47,6 +51,7 @@ class World:
     actions: ActionScaler | None  # None in public checkpoints, which do not tell it
     id: str  # see `world_id`; not that of a file
     folder: Path | None = None  # where it was read from
+    split: SplitConfig = field(default_factory=SplitConfig)  # its training's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +119,13 @@ def load_world(
             "weights.pt); give the folder of a trained or downloaded one"
         )
     identity = world_id(model, actions)
-    return World(model=model.to(device).eval(), actions=actions, id=identity, folder=folder)
+    return World(
+        model=model.to(device).eval(),
+        actions=actions,
+        id=identity,
+        folder=folder,
+        split=_training_split(folder),
+    )
 
 
 def world_id(model: LeWM, actions: ActionScaler | None) -> str:
@@ -136,6 +147,14 @@ def require_fits(world: World, *, action_dim: int, image_size: int) -> None:
             f"the data has frames of {image_size} pixels, the world model needs {needed}; "
             f"collect with --image-size {needed}, or train a model on this data"
         )
+
+
+def _training_split(folder: Path) -> SplitConfig:
+    """How the model's training held out episodes; the default where no training is known."""
+    if not (folder / MANIFEST).is_file():
+        return SplitConfig()
+    config = load_manifest(folder, stage=STAGE).config
+    return from_json(SplitConfig, config.get("split"), where="split")
 
 
 def _require_folder(folder: Path, given: str) -> None:

@@ -34,11 +34,11 @@ from goalward.core.config import (
 )
 from goalward.data.episodes import Episodes, Index, episodes_id, open_episodes
 from goalward.data.splits import Split, SplitConfig, split_episodes
+from goalward.data.summary import task_name
 from goalward.data.windows import prefetched, require_finite_actions, sizes
 from goalward.tasks import TASKS
 from goalward.world.checkpoint import Weights, World, load_world, require_fits, save_world
 from goalward.world.frozen import FrameEncoder
-from goalward.world.train import known_task, training_split
 
 STAGE, STAGE_VERSION = "embed", 1
 CARD, WORLD = "latents.json", "world"
@@ -154,8 +154,7 @@ def embed(
         raise ValueError("devices: none to compute on; give at least one")
     loaded = load_world(world, weights=weights, device=devices[0], frameskip=frameskip)
     with open_episodes(dataset) as episodes:
-        name = known_task(episodes, task)
-        split = training_split(world)
+        name, split = task_name(episodes, task), loaded.split
         inputs = {"world": loaded.id, "episodes": episodes_id(episodes)}
         inputs["split"] = content_id(to_json(split))
         stage = Stage(

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from goalward import defaults
-from goalward.core.artifacts import MANIFEST, Stage, load_manifest
+from goalward.core.artifacts import Stage
 from goalward.core.config import (
-    from_json,
     read_config,
     read_json,
     require_at_least,
@@ -41,19 +40,19 @@ from goalward.data.windows import (
     require_finite_actions,
     sizes,
 )
-from goalward.tasks import get_task
 from goalward.tasks.task import ProbeTarget
-from goalward.world.checkpoint import Weights, load_world, require_fits, save_world
+from goalward.world.checkpoint import STAGE, load_world, save_world
 from goalward.world.figures import save_curves, save_latent_path
 from goalward.world.frozen import normalise
 from goalward.world.lewm import LeWM, LeWMConfig, num_parameters
 from goalward.world.metrics import (
     WorldMetrics,
     encode_rows,
-    judge,
-    known_measures,
     probe_rows,
-    quick_probe,
+    probe_targets,
+    probe_world,
+    validate_world,
+    world_metrics,
 )
 from goalward.world.objective import TERMS, Objective, ObjectiveConfig, Terms, sample_directions
 from goalward.world.tsne import MIN_POINTS
@@ -279,9 +278,14 @@ class Training:
             row: State = {"step": self.done, **stopwatch.read()}
             row.update(self._held_out_terms())
             self._require_finite(row)
-            for score in quick_probe(
-                self.model, self.episodes, self.measures, self.split, seed=self.config.seed
-            ):
+            for score in probe_world(
+                self.model,
+                self.episodes,
+                self.measures,
+                self.split,
+                seed=self.config.seed,
+                mlp=False,
+            ).linear:
                 row[f"probe/{score.measure}"] = score.rmse
             earlier = [r["held_out_loss"] for r in self.history if "held_out_loss" in r]
             self.history.append(row)
@@ -415,7 +419,6 @@ def _losses(row: State) -> str:
     return ", ".join(f"{name} {row[name]:.3g}" for name in shown if row[name])
 
 
-STAGE = "train-world"
 STAGE_VERSION = 1
 CPU = torch.device("cpu")
 REPORT, CURVES, LATENTS = "report.json", "curves.png", "latents.png"
@@ -460,7 +463,7 @@ def train_world(
         task: The dataset's task, where the file does not say it.
         save_seconds: At most so much work, and 20 steps, is lost when the process is killed.
         thorough: Judge the finished model by the network probe, too, which takes a minute or two;
-            `judge_world` can do it later.
+            `validate_world` can do it later.
         pictures: Draw the training's curves, and an episode's latents over the training.
         on_progress: Called now and then with steps, frames and losses.
 
@@ -475,8 +478,8 @@ def train_world(
     if not 0 <= save_seconds < float("inf"):
         raise ValueError(f"save_seconds must be a number of at least 0, got {save_seconds}")
     with open_episodes(dataset) as episodes, joined_replicas(device) as replica:
-        name = known_task(episodes, task)
-        measures = known_measures(episodes, name)
+        name = task_name(episodes, task)
+        measures = probe_targets(episodes, name)
         stage = Stage(
             folder=folder,
             name=STAGE,
@@ -500,51 +503,9 @@ def train_world(
     shutil.rmtree(folder / SNAPSHOTS, ignore_errors=True)
     report = read_config(WorldReport, folder / REPORT)
     if thorough and measures and not report.quality.probes.network:  # made by a quicker command
-        quality = judge_world(folder, dataset, task=task, seed=config.seed, device=device)
+        quality = validate_world(folder, dataset, task=task, seed=config.seed, device=device)
         return replace(report, quality=quality)
     return report
-
-
-def judge_world(
-    world: Path,
-    dataset: Path,
-    *,
-    weights: Weights = "best",
-    task: str | None = None,
-    seed: int = 0,
-    frameskip: int = defaults.FRAMESKIP,
-    device: torch.device = CPU,
-) -> WorldMetrics:
-    """Judge a stored world model on the held-out episodes of a dataset.
-
-    The split is that of the training. A public checkpoint tells neither the scale of its actions,
-    which is taken from the dataset, nor its frameskip.
-    """
-    loaded = load_world(world, weights=weights, device=device, frameskip=frameskip)
-    with open_episodes(dataset) as episodes:
-        measures = known_measures(episodes, known_task(episodes, task))
-        action_dim, image_size = sizes(episodes)
-        require_fits(loaded, action_dim=action_dim, image_size=image_size)
-        require_finite_actions(episodes)
-        split = split_episodes(episodes.num_episodes, training_split(world))
-        scale = loaded.actions or action_scale(episodes, split.train)
-        return judge(loaded.model, episodes, measures, split, scale, seed=seed)
-
-
-def known_task(episodes: Episodes, given: str | None) -> str | None:
-    """The dataset's task; one that only the file knows of is fine, one that the user names is not.
-
-    Raises:
-        ValueError: the user names no known task, or another than the file.
-    """
-    return task_name(episodes, None if given is None else get_task(given).name)
-
-
-def training_split(world: Path) -> SplitConfig:
-    """How the training of a stored model held out episodes; the default for a foreign model."""
-    if not (world / MANIFEST).is_file():
-        return SplitConfig()
-    return from_json(WorldConfig, load_manifest(world, stage=STAGE).config).split
 
 
 def _report(training: Training, folder: Path, task: str | None, *, thorough: bool) -> WorldReport:
@@ -563,14 +524,14 @@ def _report(training: Training, folder: Path, task: str | None, *, thorough: boo
         data_share=timed["data_seconds"] / timed["seconds"],
         train_windows=len(training.train_windows),
         held_out_loss=min(row["held_out_loss"] for row in training.history if _is_judged(row)),
-        quality=judge(
+        quality=world_metrics(
             best.model,
             training.episodes,
             training.measures,
             training.split,
             training.scale,
             seed=config.seed,
-            thorough=thorough,
+            mlp=thorough,
         ),
     )
 
