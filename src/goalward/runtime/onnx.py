@@ -28,7 +28,7 @@ CARD = "goalward"  # the metadata's key
 FRAMES, GOALS, STEPS = "frames", "goals", "steps_left"  # the graph's inputs
 ACTIONS, LATENTS = "actions", "latents"  # and its outputs
 SUFFIX = ".onnx"  # of the file's name
-INSTALL = "pip install 'goalward[onnx]'"
+INSTALL = "pip install 'goalward[export]'"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
