@@ -219,8 +219,8 @@ def bad_field(hint: Any, edges: tuple[Any, Any] | None, *, texts: bool) -> Value
     if hint is int:
         low, high = edges or (0, MOST + 1)
         return no_whole_number(low + 1, None if high is None else high - 1)
-    if hint is float:
-        return no_float(*(edges or (None, None)))
+    if hint is float:  # a Decimal becomes a float
+        return no_float(*(edges or (None, None))).filter(lambda v: not isinstance(v, Decimal))
     if hint is bool:
         return st.one_of(NO_NUMBER, st.integers(), st.floats())
     assert hint is str, hint

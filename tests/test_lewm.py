@@ -205,7 +205,7 @@ def test_overrides_take_json_or_text_and_keep_the_rest() -> None:
     config = ObjectiveConfig()
     changed = override(config, ["regulariser=vicreg", "projections=7", "inverse_weight=1"])
     assert changed == replace(config, regulariser="vicreg", projections=7, inverse_weight=1.0)
-    with pytest.raises(ValueError, match="projection: no such value; there are: auxiliary_dim"):
+    with pytest.raises(ValueError, match="projection: no such value, did you mean projections"):
         override(config, ["projection=7"])
 
 
