@@ -150,7 +150,7 @@ def test_a_killed_writer_leaves_no_file_under_the_final_name(tmp_path: Path) -> 
         "import os, sys; from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[2]); from episode_helpers import TASK, make_episode\n"
         "from goalward import files; from goalward.data import episode_writer\n"
-        "files.sync = lambda path: os._exit(9)\n"
+        "files.fsync = lambda path: os._exit(9)\n"
         "columns = make_episode(0, 5)\n"
         "episode_writer.write_episode(Path(sys.argv[1]), columns, attributes=TASK)\n"
     )

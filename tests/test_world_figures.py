@@ -125,7 +125,7 @@ def test_a_failure_leaves_the_old_picture_and_nothing_else(
     def full(_: Path) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("goalward.core.files.sync", full)
+    monkeypatch.setattr("goalward.core.files.fsync", full)
     with pytest.raises(OSError, match="no space left"):
         save_curves(path, [{"step": 1, "loss": 1.0}], "a run")
     assert path.read_bytes() == b"old"

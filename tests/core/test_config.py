@@ -175,10 +175,12 @@ def test_errors_inside_a_tuple_of_configs_carry_the_whole_path() -> None:
     ],
 )
 def test_a_config_made_in_python_is_checked_too(values: dict[str, Any], message: str) -> None:
-    for make in (lambda: Config(**values), lambda: replace(Config(), **values)):
-        with pytest.raises(ValueError) as caught:
-            make()
-        assert type(caught.value) is ValueError and str(caught.value) == message
+    with pytest.raises(ValueError) as caught:
+        Config(**values)
+    assert type(caught.value) is ValueError and str(caught.value) == message
+    with pytest.raises(ValueError) as caught:
+        replace(Config(), **values)
+    assert str(caught.value) == message
 
 
 def test_a_config_is_frozen_and_can_be_sent_to_another_process() -> None:

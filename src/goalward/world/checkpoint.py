@@ -154,7 +154,7 @@ def _training_split(folder: Path) -> SplitConfig:
     if not (folder / MANIFEST).is_file():
         return SplitConfig()
     config = load_manifest(folder, stage=STAGE).config
-    return from_json(SplitConfig, config.get("split"), where="split")
+    return from_json(SplitConfig, config["split"])
 
 
 def _require_folder(folder: Path, given: str) -> None:
