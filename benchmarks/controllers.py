@@ -23,13 +23,12 @@ from goalward.control.act import GCIDMController
 from goalward.control.checkpoint import load_trained_idm
 from goalward.control.goals import GoalSampler
 from goalward.control.horizon import HorizonConfig
-from goalward.control.metrics import action_errors
+from goalward.control.metrics import action_errors, validate_controller
 from goalward.control.train import (
     CURVES,
     REPORT,
     ControllerConfig,
     ControllerReport,
-    judge_controller,
     train_controller,
 )
 from goalward.core.artifacts import load_manifest
@@ -86,7 +85,7 @@ def measure(task: str, arguments: Arguments) -> None:
         "git_revision": load_manifest(runs / "controller").git_revision,
         "embed_seconds": load_manifest(runs / "latents").seconds,
         "report": to_json(report),
-        "test": to_json(judge_controller(runs / "controller", latents.folder)),
+        "test": to_json(validate_controller(runs / "controller", latents.folder)),
         "horizons": compare_horizons(task, runs, latents, arguments.pairs),
     }
     if task == PAIRWISE_TASK:
@@ -151,7 +150,7 @@ def pairwise(latents: Latents, runs: Path, preset: PresetName, frameskip: int) -
     config = controller_config(preset, latents, kind="pairwise")
     folder = runs / f"pairwise-{frameskip}"
     report = train(override(config, [f"network.frameskip={frameskip}"]), latents, folder)
-    quality = judge_controller(folder, latents.folder, sigmas=SIGMAS if frameskip == 1 else ())
+    quality = validate_controller(folder, latents.folder, sigmas=SIGMAS if frameskip == 1 else ())
     found = {"frameskip": frameskip, "report": to_json(report), "test": to_json(quality)}
     if frameskip == 1:
         found["free"] = free_moves(latents, runs, folder)

@@ -28,10 +28,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from goalward.control.goals import Examples
 from goalward.control.metrics import NETWORK
 from goalward.control.networks import GCIDM
-from goalward.control.train import Training, _draw
+from goalward.control.train import Training
 from goalward.core.arrays import Array
 from goalward.core.console import show_line, show_table
 from goalward.core.machine import use_threads
@@ -135,19 +134,18 @@ def make_training(latents: Latents, network: type[GCIDM], folder: Path) -> Train
 def our_draws(training: Training) -> Work:
     """Batches as a step of `Training` draws them, its generator included."""
     steps = count()
-
-    def draw() -> Examples:
-        seed = _draw("examples", training.config.seed, next(steps))
-        rng = torch.Generator(training.device).manual_seed(seed)
-        return training.sampler.draw(training.config.schedule.batch, rng)
-
-    return draw
+    return lambda: training.draw(next(steps))
 
 
 def our_steps(training: Training) -> Work:
     """Whole steps of `Training`."""
     steps = count()
-    return lambda: training._step(next(steps))
+    return lambda: one_step(training, next(steps))
+
+
+def one_step(training: Training, number: int) -> object:
+    """One whole step of `Training`."""
+    return training.trainer.step(training.draw(number), number)
 
 
 @contextmanager
@@ -178,7 +176,8 @@ def ordinary_steps(
     dataset: OrdinaryExamples, training: Training, workers: int
 ) -> Iterator[Callable[[], None]]:
     """Whole steps of the ordinary training, of a copy of the network."""
-    network, schedule = copy.deepcopy(training.modules[NETWORK]).train(), training.config.schedule
+    network = copy.deepcopy(training.trainer.modules[NETWORK]).train()
+    schedule = training.config.schedule
     parameters = list(network.parameters())
     adamw = torch.optim.AdamW(parameters, lr=schedule.lr, weight_decay=schedule.weight_decay)
     with ordinary_batches(dataset, schedule.batch, workers) as next_batch:
@@ -208,7 +207,7 @@ def hidden_product(training: Training) -> tuple[Work, float]:
 def step_operations(training: Training) -> float:
     """Floating-point operations of the matrix products of one step, forward and backward."""
     with FlopCounterMode(display=False) as counter:
-        training._step(0)
+        one_step(training, 0)
     return float(counter.get_total_flops())
 
 
@@ -243,9 +242,9 @@ def loader_name(workers: int) -> str:
     return f"DataLoader, {workers} workers"
 
 
-def measure(ours: Training, one_by_one: Training, arguments: Arguments) -> Rates:
+def measure(latents: Latents, ours: Training, one_by_one: Training, arguments: Arguments) -> Rates:
     """Data paths and whole steps of all sides, and the bare product."""
-    dataset = OrdinaryExamples(ours.latents, ours.config.network.max_horizon)
+    dataset = OrdinaryExamples(latents, ours.config.network.max_horizon)
     batch = ours.config.schedule.batch
     setups: dict[tuple[str, str], Setup] = {
         (DATA, OURS): partial(ready, our_draws(ours)),
@@ -307,7 +306,7 @@ def main(arguments: Arguments) -> int:
         ours, one_by_one = (
             make_training(latents, network, Path(folder)) for network in (GCIDM, OneByOne)
         )
-        rates = measure(ours, one_by_one, arguments)
+        rates = measure(latents, ours, one_by_one, arguments)
     loaders = [loader_name(workers) for workers in arguments.workers]
     show_rates(rates, loaders, ours.config.schedule.batch)
     show_arithmetic(rates, ours, one_by_one)

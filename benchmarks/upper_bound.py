@@ -93,7 +93,7 @@ def train(config: ControllerConfig, latents: Latents, folder: Path, title: str) 
     training = Training(config, latents, network, folder, device=CPU, time_to_go=head)
     with progress(title, config.schedule.steps, unit="examples", quiet=False) as update:
         training.run(save_seconds=defaults.SAVE_SECONDS, on_progress=update)
-    training.restore_best()
+    training.trainer.restore_best()
     return training
 
 
@@ -160,7 +160,9 @@ def measure(task_name: str, arguments: Arguments) -> dict[str, Any]:
                 pipeline.folder / f"upper-bound-{_trained_on(latents, arguments.preset, seed)}",
                 f"train {task_name} on states",
             )
-            network, head = (training.modules[part].eval() for part in (NETWORK, TIME_TO_GO))
+            network, head = (
+                training.trainer.modules[part].eval() for part in (NETWORK, TIME_TO_GO)
+            )
             for mode in MODES:
                 horizon = replace(training.config.horizon, mode=mode)
                 decide = ActionHead(network, head, horizon)  # type: ignore[arg-type]

@@ -17,8 +17,9 @@ import tyro
 from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
 from goalward.core.arrays import Array
 from goalward.core.artifacts import load_manifest
-from goalward.core.config import read_config, read_json, to_json, write_json
+from goalward.core.config import read_config, to_json, write_json
 from goalward.core.console import show_line
+from goalward.core.curves import read_curves
 from goalward.core.machine import machine
 from goalward.core.random import generator
 from goalward.data.episodes import Episodes, open_episodes
@@ -64,7 +65,7 @@ def measure(task: str, preset: PresetName, runs: Path) -> None:
         number, frames = episodes.num_episodes, episodes.num_rows
         floor = pixel_floor(episodes, measures, config.model.latent_dim)
     collected, trained = load_manifest(data), load_manifest(world)
-    history = read_json(world / "history.json")
+    history = read_curves(world)
     facts = {
         "task": task,
         "preset": preset,

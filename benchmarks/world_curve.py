@@ -18,8 +18,9 @@ import tyro
 from benchmarks.setting import PICTURES, RESULTS, RUNS, bench_pipeline
 from benchmarks.world import undisturbed_seconds
 from goalward.core.artifacts import load_manifest
-from goalward.core.config import read_json, to_json, write_json
+from goalward.core.config import to_json, write_json
 from goalward.core.console import show_line
+from goalward.core.curves import read_curves
 from goalward.core.figures import (
     CYCLE,
     add_common_legend,
@@ -74,7 +75,7 @@ def measure(arguments: Arguments) -> list[Point]:
 def judged(world: Path, dataset: Path) -> Point:
     """What the network probe reads from a world model's latents of held-out episodes."""
     manifest, loaded = load_manifest(world), load_world(world)
-    history = read_json(world / "history.json")
+    history = read_curves(world)
     with open_episodes(dataset) as episodes:
         number = episodes.num_episodes
         measures = probe_targets(episodes, task_name(episodes, None))

@@ -47,8 +47,8 @@ def test_without_the_table_of_horizons_the_network_says_the_same(
     bench: ModuleType, tmp_path: Path
 ) -> None:
     latents = bench.random_latents(10)
-    ours = bench.make_training(latents, bench.GCIDM, tmp_path).modules["network"]
-    naive = bench.make_training(latents, bench.OneByOne, tmp_path).modules["network"]
+    ours = bench.make_training(latents, bench.GCIDM, tmp_path).trainer.modules["network"]
+    naive = bench.make_training(latents, bench.OneByOne, tmp_path).trainer.modules["network"]
     torch.nn.init.normal_(ours.modulation.gamma.weight)  # at birth the horizon is ignored
     naive.load_state_dict(ours.state_dict())
     z, z_goal = torch.from_numpy(latents.z[:64]), torch.from_numpy(latents.z[64:128])

@@ -24,20 +24,20 @@ from controller_helpers import (  # noqa: F401
 from goalward import cli
 from goalward.control.checkpoint import load_trained_idm
 from goalward.control.horizon import HorizonConfig
-from goalward.control.metrics import ActionMetrics, balanced_error
+from goalward.control.metrics import ActionMetrics, balanced_error, validate_controller
 from goalward.control.networks import GCIDMConfig, TimeToGoConfig
 from goalward.control.train import (
     CPU,
-    LOG_EVERY,
     ControllerConfig,
     IDMSchedule,
     NoiseConfig,
     Training,
-    judge_controller,
     train_controller,
     training_episodes,
 )
+from goalward.core.curves import read_curves
 from goalward.core.tensors import read_tensors
+from goalward.core.training import LOG_EVERY
 from goalward.data.episodes import Index
 from goalward.presets import controller_config
 from goalward.world.checkpoint import save_world
@@ -69,7 +69,7 @@ def test_training_writes_a_controller_and_is_not_repeated(
     assert report.time_to_go is not None
     assert report.time_to_go.median_error < report.time_to_go.mean_steps
     assert 1 <= report.best_step <= 400
-    for name in ("best.safetensors", "last.safetensors", "curves.png", "history.json"):
+    for name in ("best.safetensors", "last.safetensors", "curves.png", "curves.jsonl"):
         assert (tmp_path / "c" / name).stat().st_size > 1000
     assert not [p.name for p in (tmp_path / "c").iterdir() if p.name.startswith(".")]
     before = (tmp_path / "c" / "last.safetensors").stat().st_mtime_ns
@@ -84,7 +84,7 @@ def test_the_best_weights_are_those_that_do_best_at_all_distances_alike(
     report = train_controller(
         replace(smoke(dot_latents), schedule=hasty), dot_latents, tmp_path / "c"
     )
-    history = json.loads((tmp_path / "c" / "history.json").read_text())
+    history = read_curves(tmp_path / "c")
     judged = [row["validation/balanced"] for row in history if "validation/balanced" in row]
     assert len(judged) == 20
     assert balanced_error(report.errors) == pytest.approx(min(judged), rel=1e-5)
@@ -142,7 +142,7 @@ def test_a_killed_training_ends_in_the_weights_of_an_unbroken_one(
         run += ["--out", str(tmp_path / out), "--preset", "smoke", "--steps", "400"]
         return [*run, "--threads", "1", "--save-seconds", "0", "--json", "--device", "cpu"]
 
-    state = tmp_path / "broken.partial" / ".state.safetensors"
+    state = tmp_path / "broken.partial" / ".checkpoint.safetensors"
     process = subprocess.Popen(
         command("broken"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -176,7 +176,7 @@ def test_two_threads_give_the_same_weights_again(tmp_path: Path) -> None:
             network = config.network.build()
             training = Training(config, latents, network, tmp_path / name, device=CPU)
             training.run(save_seconds=60.0)
-            found.append({k: v.clone() for k, v in training.modules.state_dict().items()})
+            found.append({k: v.clone() for k, v in training.trainer.modules.state_dict().items()})
     finally:
         torch.set_num_threads(before)
     assert same(*found)
@@ -285,7 +285,7 @@ def test_latents_of_another_encoder_are_refused_with_both_ids(
     text = refusal(capsys, "judge", str(tmp_path / "c"), str(tmp_path / "z"))
     assert other.metadata.world_id in text
     assert open_latents(dot_latents).metadata.world_id in text
-    assert judge_controller(tmp_path / "c", dot_latents).errors[0].count > 0
+    assert validate_controller(tmp_path / "c", dot_latents).errors[0].count > 0
 
 
 def test_a_folder_of_another_training_is_refused(

@@ -171,7 +171,7 @@ def test_the_closed_form_inverse_of_a_linear_system_is_recovered(tmp_path: Path)
     goal = z + steps[:, None] * (action @ effect_AD)
     closed_form = ((goal - z) / steps[:, None]) @ np.linalg.pinv(effect_AD)
     np.testing.assert_allclose(closed_form, action, atol=1e-9)
-    network = training.modules[NETWORK].eval()
+    network = training.trainer.modules[NETWORK].eval()
     with torch.inference_mode():
         found = network(
             torch.tensor(z, dtype=torch.float32),
@@ -196,7 +196,7 @@ def test_a_pairwise_model_gives_the_actions_between_two_latents(tmp_path: Path) 
     network = PairwiseConfig(latent_dim=4, action_dim=2, hidden_dim=64, dropout=0.0, frameskip=3)
     config = ControllerConfig(network=network, schedule=IDMSchedule(steps=1))
     training = trained(config, tmp_path, steps=400)
-    assert isinstance(training.modules[NETWORK], PairwiseIDM)
+    assert isinstance(training.trainer.modules[NETWORK], PairwiseIDM)
     assert training.validation.actions.shape[1] == 6
     assert set(training.validation.steps.tolist()) == {3}
     assert training.errors()[0].r2 > 0.95

@@ -20,6 +20,7 @@ import torch
 
 from goalward.core.artifacts import Stage, load_manifest
 from goalward.core.tensors import read_tensors
+from goalward.core.training import LOG_EVERY
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import episodes_id, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
@@ -27,7 +28,7 @@ from goalward.data.windows import Windows, action_scale, batch_numbers, prefetch
 from goalward.presets import world_config
 from goalward.world.checkpoint import load_world
 from goalward.world.metrics import MLPProbeConfig, mlp_probe, validate_world
-from goalward.world.train import LOG_EVERY, ScheduleConfig, train_world
+from goalward.world.train import ScheduleConfig, train_world
 from world_helpers import dots_fixture, tiny_config, write_dots  # noqa: F401
 
 
@@ -115,7 +116,7 @@ def test_a_killed_training_ends_in_the_weights_of_an_unbroken_one(
     dots: Path, tmp_path: Path
 ) -> None:
     subprocess.run(command(dots, tmp_path / "whole"), check=True, capture_output=True)
-    state = tmp_path / "broken.partial" / ".state.safetensors"
+    state = tmp_path / "broken.partial" / ".checkpoint.safetensors"
     process = subprocess.Popen(
         command(dots, tmp_path / "broken"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -153,7 +154,9 @@ def refusal(*arguments: str) -> str:
 
 def test_a_loss_that_is_no_longer_finite_stops_with_a_reason(dots: Path, tmp_path: Path) -> None:
     config = replace(tiny_config(), schedule=ScheduleConfig(steps=60, batch=16, lr=1e30, clip=1e30))
-    with pytest.raises(ValueError, match="no longer finite at step 1 of 60; start anew with a low"):
+    with pytest.raises(
+        ValueError, match="no longer finite at step 1 of 60; train again with a low"
+    ):
         train_world(config, dots, tmp_path / "world")
     assert not (tmp_path / "world").exists()
 

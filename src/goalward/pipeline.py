@@ -105,7 +105,7 @@ class Pipeline:
                 episodes,
                 folder,
                 device=device,
-                thorough=False,
+                mlp_probe=False,
                 pictures=self.curves or not self.world_changes,
                 on_progress=update,
             )

@@ -148,15 +148,15 @@ class Judge:
 
     def run(self) -> int:
         """Print the errors."""
-        from goalward.control.train import judge_controller
+        from goalward.control.metrics import validate_controller
         from goalward.core.config import to_json
         from goalward.core.machine import choose_device
 
-        quality = judge_controller(
+        quality = validate_controller(
             self.controller,
             self.latents,
             weights=self.weights,
-            episodes=self.episodes,
+            split=self.episodes,
             sigmas=self.noise,
             seed=self.seed,
             device=choose_device(self.device),

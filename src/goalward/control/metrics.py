@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from goalward.control.goals import Examples
-from goalward.control.networks import TimeToGo, quantile_steps
+from goalward.control.checkpoint import load_trained_idm
+from goalward.control.goals import Examples, GoalSampler
+from goalward.control.networks import quantile_steps
 from goalward.core.figures import (
     GREEN,
     INK,
@@ -35,6 +36,8 @@ from goalward.core.figures import (
     save_figure,
     style_axes,
 )
+from goalward.world.checkpoint import Weights
+from goalward.world.latents import open_latents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +45,8 @@ if TYPE_CHECKING:
 
 NETWORK, TIME_TO_GO = "network", "time_to_go"
 
-JUDGE_BATCH = 4096
+CPU = torch.device("cpu")
+BATCH, EXAMPLES = 4096, 16_384  # of a validation
 BUCKET_EDGES = (1, 2, 6, 11, 26, 51)  # first horizons of the buckets: 1, 2-5, 6-10, 11-25, 26-50
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 ALL = "all"
@@ -91,6 +95,71 @@ class NoiseError:
     error: ActionMetrics
 
 
+@dataclass(frozen=True, kw_only=True)
+class ControllerMetrics:
+    """Errors on held-out episodes."""
+
+    errors: tuple[ActionMetrics, ...]  # all horizons first
+    time_to_go: TimeToGoMetrics | None
+    noise: tuple[NoiseError, ...]
+
+
+def validate_controller(
+    controller: Path,
+    latents: Path,
+    *,
+    weights: Weights = "best",
+    split: Literal["test", "validation"] = "test",
+    sigmas: Sequence[float] = (),
+    seed: int = 0,
+    device: torch.device = CPU,
+) -> ControllerMetrics:
+    """Errors of a stored model on episodes that its training did not see.
+
+    Args:
+        controller: A controller file, or the folder of a training.
+        latents: Folder that `embed` wrote, with the model's own encoder.
+        weights: Which of the folder's files.
+        split: `validation` has the episodes by which the training chose its best weights.
+        sigmas: Levels of noise on both latents, in their standard deviations: an error for each.
+        seed: Of the examples and the noise.
+        device: Where to compute.
+
+    Raises:
+        ValueError: the latents are another encoder's, or they are too few.
+    """
+    found = open_latents(latents)
+    model = load_trained_idm(controller, weights=weights, device=device)
+    found.require_made_by(model.metadata.world_id)
+    if found.metadata.split != model.metadata.split:
+        raise ValueError(
+            f"{latents}: held out other episodes ({found.metadata.split}) than the controller's "
+            f"training ({model.metadata.split}); give latents with that split"
+        )
+    chosen = found.split.test if split == "test" else found.split.validation
+    if not len(chosen):
+        raise ValueError(f"{latents}: no {split} episodes; collect more episodes")
+    network = model.metadata.network
+    sampler = GoalSampler(
+        torch.from_numpy(found.z).to(device),
+        torch.from_numpy(found.actions).to(device),
+        found.lengths,
+        chosen,
+        min_horizon=network.min_horizon,
+        max_horizon=network.max_horizon,
+        block=network.block,
+    )
+    examples = sampler.draw(EXAMPLES, torch.Generator(device).manual_seed(seed))
+    if not torch.isfinite(examples.z).all():
+        raise ValueError(f"{latents}: latents hold NaN or infinity; embed again")
+    head, std_D = model.time_to_go, torch.tensor(found.metadata.std, device=device)
+    return ControllerMetrics(
+        errors=action_errors(model.network, examples),
+        time_to_go=None if head is None else time_to_go_quality(head, examples),
+        noise=noise_errors(model.network, examples, std_D, sigmas, seed=seed),
+    )
+
+
 def action_errors(network: nn.Module, examples: Examples) -> tuple[ActionMetrics, ...]:
     """Errors over all examples, and in buckets of horizons where there are several."""
     predicted_BA = predict(network, examples)
@@ -133,7 +202,7 @@ def noise_errors(
     return tuple(found)
 
 
-def time_to_go_quality(head: TimeToGo, examples: Examples) -> TimeToGoMetrics:
+def time_to_go_quality(head: nn.Module, examples: Examples) -> TimeToGoMetrics:
     """Errors and calibration of the time to go."""
     head.eval()
     logits_BH = _in_batches(lambda p: head(p.z, p.z_goal), examples)
@@ -157,7 +226,7 @@ def time_to_go_quality(head: TimeToGo, examples: Examples) -> TimeToGoMetrics:
 def _in_batches(compute: Callable[[Examples], Tensor], examples: Examples) -> Tensor:
     fields = (examples.z, examples.z_goal, examples.steps, examples.actions)
     with torch.inference_mode():
-        parts = zip(*(field.split(JUDGE_BATCH) for field in fields), strict=True)
+        parts = zip(*(field.split(BATCH) for field in fields), strict=True)
         return torch.cat(
             [
                 compute(Examples(z=z, z_goal=goal, steps=steps, actions=actions))

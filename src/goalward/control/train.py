@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +17,6 @@ from goalward import defaults
 from goalward.control.checkpoint import (
     IDMMetadata,
     TrainedIDM,
-    load_trained_idm,
     new_inverse_model,
     save_trained_idm,
 )
@@ -28,16 +26,13 @@ from goalward.control.metrics import (
     NETWORK,
     TIME_TO_GO,
     ActionMetrics,
-    NoiseError,
     TimeToGoMetrics,
     action_errors,
     balanced_error,
-    noise_errors,
     save_curves,
     time_to_go_quality,
 )
 from goalward.control.networks import (
-    GCIDM,
     GCIDMConfig,
     PairBackbone,
     PairwiseConfig,
@@ -47,51 +42,53 @@ from goalward.control.networks import (
 from goalward.core.artifacts import Stage
 from goalward.core.config import (
     read_config,
-    read_json,
     require_at_least,
     require_at_most,
     require_types,
     to_json,
     write_json,
 )
+from goalward.core.curves import LogTarget, Row, SendRow, log_to, require_log_package
 from goalward.core.random import generator
-from goalward.core.tensors import fill, read_tensors, write_tensors
-from goalward.core.training import make_optimiser, restore_state, save_state
+from goalward.core.training import CHECKPOINT, OnProgress, Part, Schedule, Trainer, cosine_lr
 from goalward.data.episodes import Index
-from goalward.world.checkpoint import Weights, World
+from goalward.world.checkpoint import World
 from goalward.world.latents import Latents, open_latents
 from goalward.world.lewm import num_parameters
 
+STAGE, STAGE_VERSION = "train", 1
+REPORT, CURVES = "report.json", "curves.png"
+CPU = torch.device("cpu")
+# The validation figure by which each part's best weights are chosen: the lower, the better.
+BEST_BY = {NETWORK: "validation/balanced", TIME_TO_GO: f"validation/{TIME_TO_GO}"}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IDMSchedule:
+class IDMSchedule(Schedule):
     """Length and pace of the optimisation: AdamW, half a cosine down to a share of the rate."""
 
-    steps: int  # optimiser steps
     batch: int = 1024
     lr: float = 1e-3
     final_lr: float = 0.01  # share of the rate that is left at the end
     weight_decay: float = 1e-4
-    clip: float = 1.0  # largest norm of a step's gradient
-    validations: int = 20  # so often the weights are judged, and the best kept
+    validations: int = 20  # over the training; the best weights are kept
     validation_examples: int = 16_384
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "steps", "batch", "validations", "validation_examples")
+        Schedule.__post_init__(self)
+        require_at_least(self, 1, "validations", "validation_examples")
         require_at_most(self, MOST_EXAMPLES, "batch", "validation_examples")
-        if self.lr <= 0 or self.clip <= 0:
-            raise ValueError(f"lr and clip must be positive, got {self.lr} and {self.clip}")
-        if self.weight_decay < 0 or not 0 <= self.final_lr <= 1:
-            raise ValueError(
-                "weight_decay must be at least 0 and final_lr in [0, 1], got "
-                f"{self.weight_decay} and {self.final_lr}"
-            )
+        if not 0 <= self.final_lr <= 1:
+            raise ValueError(f"final_lr must lie in [0, 1], got {self.final_lr}")
 
     def lr_at(self, step: int) -> float:
         """The learning rate of step 0, 1, ..."""
-        way = 0.5 * (1 + math.cos(math.pi * step / self.steps))
-        return self.lr * (self.final_lr + (1 - self.final_lr) * way)
+        return cosine_lr(step, self.steps, self.lr, final=self.final_lr)
+
+    def validate_at(self) -> set[int]:
+        """Numbers of steps after which to validate; the last is one of them."""
+        times = min(self.validations, self.steps)
+        return {max(1, round(self.steps * k / times)) for k in range(1, times + 1)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,31 +127,16 @@ class ControllerConfig:
             raise ValueError("horizon.mode is time-to-go, but time_to_go says not to train it")
 
 
-HISTORY = "history.json"
-STATE, BEST = ".state.safetensors", ".best.{}.{}.safetensors"  # hidden: dropped at the end
-LOG_EVERY = 50  # steps; losses are shown, noted and checked so often
-# The figure of the history by which each part's best weights are chosen: the lower, the better.
-CHOSEN_BY = {NETWORK: "validation/balanced", TIME_TO_GO: f"validation/{TIME_TO_GO}"}
-
-State = dict[str, float]
-OnProgress = Callable[[int, int, str], None]  # (steps done, examples of this sitting, losses)
-
-
 class Training:
-    """One training under way.
+    """What a training draws, minimises and is validated by; `trainer` goes through its steps.
 
     Args:
         config: What the result depends on.
         latents: What to train on.
         network: With initial weights, which are trained in place.
-        folder: Where the history and the state to resume from are kept.
-        device: Where to compute; the latents are put there whole.
+        folder: Where the checkpoint and the curves are.
+        device: Where to compute; it holds all latents.
         time_to_go: The head that learns from the same examples.
-
-    Attributes:
-        modules: What is trained: the network, and the time-to-go head if there is one.
-        history: Rows of losses and validation errors, by step.
-        done: Steps done.
     """
 
     def __init__(
@@ -164,181 +146,102 @@ class Training:
         network: nn.Module,
         folder: Path,
         *,
-        device: torch.device,
+        device: torch.device = CPU,
         time_to_go: TimeToGo | None = None,
     ) -> None:
-        self.config, self.latents, self.folder, self.device = config, latents, folder, device
-        self._z_ND = torch.from_numpy(latents.z).to(device)
-        self._actions_NA = torch.from_numpy(latents.actions).to(device)
-        self.std_D = torch.tensor(latents.metadata.std, device=device)
+        self.config, self.device = config, device
         chosen = training_episodes(latents, config)
-        self.num_episodes, self.sampler = len(chosen), self.goal_sampler(chosen)
-        self.validation = validation_examples(self.goal_sampler(latents.split.validation), config)
-        parts = {NETWORK: network, TIME_TO_GO: time_to_go}
-        self.modules = nn.ModuleDict({k: part for k, part in parts.items() if part is not None})
-        self.modules.to(device)
-        self._standardise()
-        schedule = config.schedule
-        self.optimiser = make_optimiser(
-            self.modules, lr=schedule.lr, weight_decay=schedule.weight_decay
+        sampler = partial(
+            GoalSampler,
+            torch.from_numpy(latents.z).to(device),
+            torch.from_numpy(latents.actions).to(device),
+            latents.lengths,
+            min_horizon=config.network.min_horizon,
+            max_horizon=config.network.max_horizon,
+            block=config.network.block,
         )
-        self.done = restore_state(folder / STATE, self.modules, self.optimiser, is_first=True)
-        self.history = self._read_history()
+        self.num_episodes, self.sampler = len(chosen), sampler(chosen)
+        self.validation = validation_examples(sampler(latents.split.validation), config)
+        self._std_D = torch.tensor(latents.metadata.std, device=device)
+        modules = {NETWORK: network, TIME_TO_GO: time_to_go}
+        parts: dict[str, Part[Examples]] = {}
+        for name, module in modules.items():
+            if module is not None:
+                if config.standardise:
+                    _standardise(module, latents)
+                losses = partial(self._losses, name, module.to(device))
+                parts[name] = Part(module=module, losses=losses, best_by=BEST_BY[name])
+        self.trainer = Trainer(parts, config.schedule, folder)
 
-    def goal_sampler(self, episodes: Index) -> GoalSampler:
-        """Examples of the chosen episodes."""
-        network = self.config.network
-        return GoalSampler(
-            self._z_ND,
-            self._actions_NA,
-            self.latents.lengths,
-            episodes,
-            min_horizon=network.min_horizon,
-            max_horizon=network.max_horizon,
-            block=network.block,
+    def run(
+        self,
+        *,
+        save_seconds: float,
+        on_progress: OnProgress | None = None,
+        send: SendRow | None = None,
+    ) -> None:
+        """Train to the end."""
+        first, schedule = self.trainer.done, self.config.schedule
+
+        def show(row: Row) -> None:
+            if on_progress is not None:
+                examples = (self.trainer.done - first) * schedule.batch
+                on_progress(self.trainer.done, examples, f"error {row[NETWORK]:.3g}")
+
+        self.trainer.fit(
+            lambda steps: map(self.draw, steps),
+            self.validate,
+            validate_at=schedule.validate_at(),
+            save_seconds=save_seconds,
+            on_losses=show,
+            send=send,
         )
 
-    def run(self, *, save_seconds: float, on_progress: OnProgress | None = None) -> None:
-        """Train to the end, saving the state every `save_seconds`.
-
-        Raises:
-            ValueError: the loss is no longer finite.
-        """
-        steps, first, saved = self.config.schedule.steps, self.done, time.monotonic()
-        times = min(self.config.schedule.validations, steps)
-        marks = {max(1, round(steps * k / times)) for k in range(1, times + 1)}
-        earlier = self.history[-1]["seconds"] if self.history else 0.0
-        started, judged = time.perf_counter(), 0.0
-        losses: list[Tensor] = []
-        for step in range(first, steps):
-            losses.append(self._step(step))
-            self.done = step + 1
-            seconds = earlier + time.perf_counter() - started - judged
-            if self.done % LOG_EVERY == 0 or self.done == steps:
-                row = self._note(torch.stack(losses).mean(dim=0), seconds)
-                losses.clear()
-                if on_progress is not None:
-                    examples = (self.done - first) * self.config.schedule.batch
-                    on_progress(self.done, examples, f"error {row[NETWORK]:.3g}")
-            if self.done in marks:
-                before = time.perf_counter()
-                self._validate(seconds)
-                judged += time.perf_counter() - before
-            due = time.monotonic() - saved >= save_seconds and self.done % LOG_EVERY == 0
-            if due or self.done == steps:
-                write_json(self.folder / HISTORY, self.history)
-                save_state(self.folder / STATE, self.modules, self.optimiser, self.done)
-                self._drop_worse()
-                saved = time.monotonic()
-
-    def best_row(self, part: str) -> State | None:
-        """The validation in which a part did best; None before the first."""
-        name = CHOSEN_BY[part]
-        judged = [row for row in self.history if name in row]
-        return min(judged, key=lambda row: row[name]) if judged else None
-
-    def _best_path(self, part: str, step: int) -> Path:
-        """By step: what a killed process wrote beyond its saved state is never mistaken."""
-        return self.folder / BEST.format(part, step)
-
-    def errors(self) -> tuple[ActionMetrics, ...]:
-        """Validation errors of the network as it is."""
-        return action_errors(self.modules[NETWORK], self.validation)
-
-    def time_to_go(self) -> TimeToGoMetrics | None:
-        """Validation errors of the time-to-go head as it is."""
-        if TIME_TO_GO not in self.modules:
-            return None
-        return time_to_go_quality(self.modules[TIME_TO_GO], self.validation)  # type: ignore[arg-type]
-
-    def restore_best(self) -> None:
-        """Fill every part with its best weights."""
-        for part, module in self.modules.items():
-            row = self.best_row(part)
-            assert row is not None
-            path = self._best_path(part, int(row["step"]))
-            fill(module.state_dict(), read_tensors(path)[0], path)
-
-    def _drop_worse(self) -> None:
-        """Delete weights that are no longer the best, once a state that says so is saved."""
-        for part in self.modules:
-            row = self.best_row(part)
-            kept = None if row is None else self._best_path(part, int(row["step"]))
-            for path in self.folder.glob(BEST.format(part, "*")):
-                if path != kept:
-                    path.unlink()
-
-    def _standardise(self) -> None:
-        if self.config.standardise:
-            for module in self.modules.modules():
-                if isinstance(module, PairBackbone):
-                    module.standardise.fit(self.latents.metadata.mean, self.latents.metadata.std)
-
-    def _step(self, step: int) -> Tensor:
-        """One step of the optimiser; returns the losses, in the order of the modules."""
-        config, schedule = self.config, self.config.schedule
-        rng = torch.Generator(self.device).manual_seed(_draw("examples", config.seed, step))
-        examples = self._noisy(self.sampler.draw(schedule.batch, rng), rng)
-        for group in self.optimiser.param_groups:
-            group["lr"] = schedule.lr_at(step)
-        self.modules.train()
-        self.optimiser.zero_grad()
-        losses = []
-        for part, module in self.modules.items():
-            torch.manual_seed(_draw(f"dropout-{part}", config.seed, step))
-            losses.append(_loss(part, module, examples))
-            losses[-1].backward()
-            nn.utils.clip_grad_norm_(module.parameters(), schedule.clip)
-        self.optimiser.step()
-        return torch.stack(losses).detach()
-
-    def _noisy(self, examples: Examples, rng: torch.Generator) -> Examples:
-        noise = self.config.noise
+    def draw(self, step: int) -> Examples:
+        """The examples of a step; a function of the seed and the step."""
+        config, noise = self.config, self.config.noise
+        rng = torch.Generator(self.device).manual_seed(_seed("examples", config.seed, step))
+        examples = self.sampler.draw(config.schedule.batch, rng)
         if not noise.sigma:
             return examples
         sigma = torch.tensor(noise.sigma, device=self.device)
         if noise.schedule == "uniform":
             sigma = sigma * torch.rand((), generator=rng, device=self.device)
-        return examples.noisy(sigma * self.std_D, rng)
+        return examples.noisy(sigma * self._std_D, rng)
 
-    def _note(self, losses: Tensor, seconds: float) -> State:
-        row: State = {"step": self.done, "seconds": seconds}
-        row["lr"] = self.config.schedule.lr_at(self.done - 1)
-        row.update(zip(self.modules, losses.tolist(), strict=True))
-        self._require_finite(row)
-        self.history.append(row)
-        return row
+    def _losses(
+        self, part: str, module: nn.Module, examples: Examples, step: int
+    ) -> Mapping[str, Tensor]:
+        torch.manual_seed(_seed(f"dropout-{part}", self.config.seed, step))
+        if part == TIME_TO_GO:
+            logits_BH = module(examples.z, examples.z_goal)
+            return {part: F.cross_entropy(logits_BH, examples.steps - 1)}
+        predicted_BA = module(examples.z, examples.z_goal, examples.steps)
+        # Eq. (7), as a mean over an action's numbers: the paper's errors are such means.
+        return {part: F.mse_loss(predicted_BA, examples.actions)}
 
-    def _require_finite(self, row: State) -> None:
-        if not np.isfinite(list(row.values())).all():
-            raise ValueError(
-                f"the loss is no longer finite at step {self.done} of "
-                f"{self.config.schedule.steps}; start anew with a lower schedule.lr and another "
-                f"--out, or delete {self.folder}"
-            )
+    def errors(self) -> tuple[ActionMetrics, ...]:
+        """Validation errors of the network as it is now."""
+        return action_errors(self.trainer.modules[NETWORK], self.validation)
 
-    def _validate(self, seconds: float) -> None:
-        """Judge on validation episodes, and keep each part that is the best yet."""
-        errors = self.errors()
-        row: State = {"step": self.done, "seconds": seconds, "validation/r2": errors[0].r2}
-        row[f"validation/{NETWORK}"] = errors[0].mse
-        row[CHOSEN_BY[NETWORK]] = balanced_error(errors)
-        quality = self.time_to_go()
+    def time_to_go(self) -> TimeToGoMetrics | None:
+        """Validation errors of the time-to-go head as it is now."""
+        if TIME_TO_GO not in self.trainer.modules:
+            return None
+        return time_to_go_quality(self.trainer.modules[TIME_TO_GO], self.validation)
+
+    def validate(self) -> Row:
+        """Figures on validation episodes."""
+        errors, quality = self.errors(), self.time_to_go()
+        row = {
+            "validation/r2": errors[0].r2,
+            f"validation/{NETWORK}": errors[0].mse,
+            BEST_BY[NETWORK]: balanced_error(errors),
+        }
         if quality is not None:
-            row[CHOSEN_BY[TIME_TO_GO]] = quality.loss
-            row["validation/median_error"] = quality.median_error
-        self._require_finite(row)
-        for part, module in self.modules.items():
-            best = self.best_row(part)
-            if best is None or row[CHOSEN_BY[part]] < best[CHOSEN_BY[part]]:
-                write_tensors(self._best_path(part, self.done), module.state_dict())
-        self.history.append(row)
-
-    def _read_history(self) -> list[State]:
-        """The rows up to the restored step: a later one may have been noted before a kill."""
-        path = self.folder / HISTORY
-        rows = read_json(path) if path.exists() and self.done else []
-        return [row for row in rows if row["step"] <= self.done]
+            row |= {BEST_BY[TIME_TO_GO]: quality.loss}
+            row |= {"validation/median_error": quality.median_error}
+        return row
 
 
 def training_episodes(latents: Latents, config: ControllerConfig) -> Index:
@@ -351,30 +254,21 @@ def training_episodes(latents: Latents, config: ControllerConfig) -> Index:
 
 
 def validation_examples(sampler: GoalSampler, config: ControllerConfig) -> Examples:
-    """The examples that a training is judged by, the same whatever its seed."""
-    device = sampler.device
-    rng = torch.Generator(device).manual_seed(_draw("validation", 0, config.network.max_horizon))
+    """The examples that a training is validated by, the same whatever its seed."""
+    seed = _seed("validation", 0, config.network.max_horizon)
+    rng = torch.Generator(sampler.device).manual_seed(seed)
     return sampler.draw(config.schedule.validation_examples, rng)
 
 
-def _loss(part: str, module: nn.Module, examples: Examples) -> Tensor:
-    if part == TIME_TO_GO:
-        logits_BH = module(examples.z, examples.z_goal)
-        return F.cross_entropy(logits_BH, examples.steps - 1)
-    predicted_BA = module(examples.z, examples.z_goal, examples.steps)
-    # Eq. (7), as a mean over an action's numbers: that is what the paper's errors are told in.
-    return F.mse_loss(predicted_BA, examples.actions)
+def _standardise(module: nn.Module, latents: Latents) -> None:
+    for part in module.modules():
+        if isinstance(part, PairBackbone):
+            part.standardise.fit(latents.metadata.mean, latents.metadata.std)
 
 
-def _draw(purpose: str, seed: int, *index: int) -> int:
+def _seed(purpose: str, seed: int, *index: int) -> int:
     """A seed for torch's generators."""
     return int(generator(f"controller-{purpose}", seed, *index).integers(2**63))
-
-
-STAGE, STAGE_VERSION = "train", 1
-REPORT, CURVES = "report.json", "curves.png"
-CPU = torch.device("cpu")
-JUDGED_EXAMPLES = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,6 +296,7 @@ def train_controller(
     device: torch.device = CPU,
     save_seconds: float = defaults.SAVE_SECONDS,
     pictures: bool = True,
+    log: LogTarget | None = None,
     on_progress: OnProgress | None = None,
 ) -> ControllerReport:
     """Train an inverse dynamics model into the stage folder, or find it complete there.
@@ -409,19 +304,19 @@ def train_controller(
     Args:
         config: What the result depends on.
         latents: Folder that `embed` wrote.
-        folder: Where the result goes; an interrupted training there is taken up again.
-        device: Where to compute; the latents are put there whole.
-        save_seconds: At most so much work, and 50 steps, is lost when the process is killed.
+        folder: Where the result goes; an interrupted training there is resumed.
+        device: Where to compute; it holds all latents.
+        save_seconds: Between two checkpoints: a killed process loses this much work at most.
         pictures: Draw the training's curves.
+        log: Where to show the curves while they grow, beside `curves.jsonl`.
         on_progress: Called now and then with steps, examples and losses.
 
     Raises:
         ValueError: the latents do not fit the configuration, the folder holds something else, or
-            training broke down.
-        OSError: the folder cannot be written; the last saved state is kept.
+            training diverged.
+        OSError: the folder cannot be written; the last checkpoint is kept.
     """
-    if not 0 <= save_seconds < float("inf"):
-        raise ValueError(f"save_seconds must be a number of at least 0, got {save_seconds}")
+    require_log_package(log)
     found = open_latents(latents)
     stage = Stage(
         folder=folder,
@@ -432,90 +327,23 @@ def train_controller(
     )
     if not stage.is_complete():
         require_matching(config, found)
-        world = found.world()
-        with stage.writing() as partial:
-            model = _new_model(config, found, world)
+        with stage.writing() as partial_folder:
+            model = _new_model(config, found, found.world())
             training = Training(
                 config,
                 found,
                 model.network,
-                partial,
+                partial_folder,
                 device=device,
                 time_to_go=model.time_to_go,
             )
-            training.run(save_seconds=save_seconds, on_progress=on_progress)
-            report = _conclude(training, model, partial)
+            with log_to(log, stage, first_step=training.trainer.done) as send:
+                training.run(save_seconds=save_seconds, on_progress=on_progress, send=send)
+            report = _conclude(training, model, partial_folder)
             if pictures:
-                _draw_curves(training, model, report, partial)
-    for leftover in (folder / STATE, *folder.glob(BEST.format("*", "*"))):
-        leftover.unlink(missing_ok=True)
+                _draw_curves(training, report, partial_folder)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     return read_config(ControllerReport, folder / REPORT)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ControllerQuality:
-    """What `judge_controller` finds."""
-
-    errors: tuple[ActionMetrics, ...]
-    time_to_go: TimeToGoMetrics | None
-    noise: tuple[NoiseError, ...]
-
-
-def judge_controller(
-    controller: Path,
-    latents: Path,
-    *,
-    weights: Weights = "best",
-    episodes: Literal["test", "validation"] = "test",
-    sigmas: Sequence[float] = (),
-    seed: int = 0,
-    device: torch.device = CPU,
-) -> ControllerQuality:
-    """Judge a stored model on episodes that its training did not see.
-
-    Args:
-        controller: A controller file, or the folder of a training.
-        latents: Folder that `embed` wrote, with the model's own encoder.
-        weights: Which of the folder's files.
-        episodes: `test`, or `validation`, by which the training chose its best weights.
-        sigmas: Noise on both latents, in their standard deviations: an error for each.
-        seed: Of the examples and the noise.
-        device: Where to compute.
-
-    Raises:
-        ValueError: the latents are another encoder's (both ids are named), or too few.
-    """
-    found, model = (
-        open_latents(latents),
-        load_trained_idm(controller, weights=weights, device=device),
-    )
-    found.require_made_by(model.metadata.world_id)
-    if found.metadata.split != model.metadata.split:
-        raise ValueError(
-            f"{latents}: held out other episodes ({found.metadata.split}) than the controller's "
-            f"training ({model.metadata.split}); judge it on latents with that split"
-        )
-    for sigma in sigmas:
-        if not 0 <= sigma < float("inf"):
-            raise ValueError(f"noise must be a number of at least 0, got {sigma}")
-    chosen = found.split.test if episodes == "test" else found.split.validation
-    if not len(chosen):
-        raise ValueError(f"{latents}: no {episodes} episodes; collect more episodes")
-    examples = _examples(found, model, chosen, seed=seed, device=device)
-    if not torch.isfinite(examples.z).all():
-        raise ValueError(f"{latents}: latents hold NaN or infinity; embed anew")
-    head = model.time_to_go
-    return ControllerQuality(
-        errors=action_errors(model.network, examples),
-        time_to_go=None if head is None else time_to_go_quality(head, examples),
-        noise=noise_errors(
-            model.network,
-            examples,
-            torch.tensor(found.metadata.std, device=device),
-            sigmas,
-            seed=seed,
-        ),
-    )
 
 
 def require_matching(config: ControllerConfig, latents: Latents) -> None:
@@ -540,22 +368,6 @@ def require_matching(config: ControllerConfig, latents: Latents) -> None:
         )
 
 
-def _examples(
-    latents: Latents, model: TrainedIDM, episodes: Index, *, seed: int, device: torch.device
-) -> Examples:
-    network = model.metadata.network
-    sampler = GoalSampler(
-        torch.from_numpy(latents.z).to(device),
-        torch.from_numpy(latents.actions).to(device),
-        latents.lengths,
-        episodes,
-        min_horizon=network.min_horizon,
-        max_horizon=network.max_horizon,
-        block=network.block,
-    )
-    return sampler.draw(JUDGED_EXAMPLES, torch.Generator(device).manual_seed(seed))
-
-
 def _new_model(config: ControllerConfig, latents: Latents, world: World) -> TrainedIDM:
     """Initial weights from the seed alone, whatever was drawn before."""
     metadata = IDMMetadata(
@@ -578,32 +390,16 @@ def _new_model(config: ControllerConfig, latents: Latents, world: World) -> Trai
 
 def _conclude(training: Training, model: TrainedIDM, folder: Path) -> ControllerReport:
     """Write both controller files and the report."""
+    trainer, schedule = training.trainer, training.config.schedule
     save_trained_idm(folder / "last.safetensors", model)
-    training.restore_best()
+    trainer.restore_best()
     save_trained_idm(folder / "best.safetensors", model)
-    report = _report(training, model)
-    write_json(folder / REPORT, to_json(report))
-    return report
-
-
-def _draw_curves(
-    training: Training, model: TrainedIDM, report: ControllerReport, folder: Path
-) -> None:
-    kind = "GC-IDM" if isinstance(model.network, GCIDM) else "Pairwise model"
-    title = f"{kind} on {report.task or 'a dataset'}"
-    save_curves(folder / CURVES, training.history, report.errors, report.time_to_go, title)
-
-
-def _report(training: Training, model: TrainedIDM) -> ControllerReport:
-    best = training.best_row(NETWORK)
+    best, seconds = trainer.best_row(NETWORK), trainer.history[-1]["seconds"]
     assert best is not None
-    seconds = training.history[-1]["seconds"]
-    parts = {name: num_parameters(module) for name, module in training.modules.items()}
-    schedule = training.config.schedule
-    return ControllerReport(
+    report = ControllerReport(
         world_id=model.metadata.world_id,
         task=model.metadata.task,
-        parameters=parts,
+        parameters={name: num_parameters(module) for name, module in trainer.modules.items()},
         steps=schedule.steps,
         best_step=int(best["step"]),
         seconds=seconds,
@@ -613,3 +409,12 @@ def _report(training: Training, model: TrainedIDM) -> ControllerReport:
         errors=training.errors(),
         time_to_go=training.time_to_go(),
     )
+    write_json(folder / REPORT, to_json(report))
+    return report
+
+
+def _draw_curves(training: Training, report: ControllerReport, folder: Path) -> None:
+    kind = "GC-IDM" if isinstance(training.config.network, GCIDMConfig) else "Pairwise model"
+    title = f"{kind} on {report.task or 'a dataset'}"
+    history = training.trainer.history
+    save_curves(folder / CURVES, history, report.errors, report.time_to_go, title)

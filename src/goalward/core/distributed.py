@@ -33,6 +33,9 @@ class Replica:
         return slice(self.rank * size, (self.rank + 1) * size)
 
 
+ALONE = Replica(0, 1, torch.device("cpu"))
+
+
 @contextmanager
 def joined_replicas(device: torch.device) -> Iterator[Replica]:
     """Join the other processes when started by `torchrun`; otherwise train alone.

@@ -1,23 +1,263 @@
-"""Everything a training needs to go on: weights and the optimiser's moments, in one file."""
+"""The one training loop: deterministic, resumable to the bit, best weights by validation.
+
+All that a step draws is a function of the seed and the step. So a training that is killed at any
+moment and started again ends in the weights of one that ran through.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
+from time import perf_counter
+from typing import Generic, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from goalward.core.distributed import num_replicas
-from goalward.core.tensors import read_tensors, require_finite, write_tensors
+from goalward.core.config import require_at_least, require_types
+from goalward.core.curves import Curves, Row, SendRow
+from goalward.core.distributed import ALONE, Replica
+from goalward.core.tensors import read_tensors, write_tensors
 
+LOG_EVERY = 20  # steps between two rows of losses; checkpoints are written at such steps
+CHECKPOINT = ".checkpoint.safetensors"  # hidden: no payload, deleted at the end
+EARLIER = ".state.safetensors"  # its name in version 1
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
+Batch = TypeVar("Batch")
+Tensors = dict[str, Tensor]
+OnProgress = Callable[[int, int, str], None]  # (steps done, examples of this session, losses)
 
-def make_optimiser(module: nn.Module, *, lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW whose moments exist from the start, so that they can be filled in."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """Length and pace of an optimisation: AdamW, linear warm-up, then half a cosine."""
+
+    steps: int  # optimiser steps
+    batch: int  # examples a step, over all replicas
+    lr: float  # the highest learning rate
+    weight_decay: float
+    clip: float = 1.0  # largest norm of a step's gradient, for each part
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require_at_least(self, 1, "steps", "batch")
+        if self.lr <= 0 or self.clip <= 0:
+            raise ValueError(f"lr and clip must be positive, got {self.lr} and {self.clip}")
+        require_at_least(self, 0, "weight_decay")
+
+    def lr_at(self, step: int) -> float:
+        """The learning rate of step 0, 1, ..."""
+        return cosine_lr(step, self.steps, self.lr)
+
+
+def cosine_lr(step: int, steps: int, lr: float, *, warmup: int = 0, final: float = 0.0) -> float:
+    """Linear warm-up over some steps, then half a cosine down to a share of the rate."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    share = 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+    return lr * (final + (1 - final) * share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(Generic[Batch]):
+    """A network that is trained by its own loss, and of which the best weights are kept."""
+
+    module: nn.Module
+    losses: Callable[[Batch, int], Mapping[str, Tensor]]  # at a step; the first is minimised
+    best_by: str  # the validation figure that is lowest for the best weights
+
+
+class Trainer(Generic[Batch]):
+    """Trains parts side by side on the same batches.
+
+    Args:
+        parts: By name. Gradients are clipped for each by itself.
+        schedule: Length and pace.
+        folder: Where the checkpoint is, if there is one, and where curves are written.
+        replica: This process among those that train together.
+
+    Attributes:
+        done: Steps done.
+        history: Rows of losses and of validation figures, by step.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, Part[Batch]],
+        schedule: Schedule,
+        folder: Path,
+        *,
+        replica: Replica = ALONE,
+    ) -> None:
+        self.parts, self.schedule, self.folder, self.replica = parts, schedule, folder, replica
+        self.modules = nn.ModuleDict({name: part.module for name, part in parts.items()})
+        self.done = 0
+        self.history: list[Row] = []
+        self._best: Tensors = {}  # weights of all parts, on the CPU
+        self._optimiser = _adamw(self.modules, schedule)
+        self._restore()
+
+    def fit(
+        self,
+        batches: Callable[[range], Iterable[Batch]],
+        validate: Callable[[], Row],
+        *,
+        validate_at: Collection[int],
+        save_seconds: float,
+        on_losses: Callable[[Row], None],
+        send: SendRow | None = None,
+    ) -> None:
+        """Train to the end.
+
+        Args:
+            batches: Gives the batches of a range of steps, in order.
+            validate: Gives the figures of the parts as they are now.
+            validate_at: Numbers of steps after which to validate.
+            save_seconds: Between two checkpoints.
+            on_losses: Called with every row of losses; it may refuse to go on.
+            send: Where curves go beside the folder.
+
+        Raises:
+            ValueError: a loss, a validation figure or a weight is no longer finite.
+        """
+        curves = Curves(self.folder, self.history, send) if self.replica.is_first else None
+        last = self.history[-1] if self.history else {"seconds": 0.0, "data_seconds": 0.0}
+        started, waited = perf_counter() - last["seconds"], last["data_seconds"]
+        losses, saved = list[Tensors](), perf_counter()
+        steps = range(self.done, self.schedule.steps)
+        coming = iter(batches(steps))
+        for step in steps:
+            asked = perf_counter()
+            batch = next(coming)
+            waited += perf_counter() - asked
+            losses.append(self.step(batch, step))
+            self.done = step + 1
+            is_last = self.done == self.schedule.steps
+            may_save = is_last or self.done % LOG_EVERY == 0
+            means = _means(losses) if may_save else {}
+            clock = {"step": self.done, "seconds": perf_counter() - started, "data_seconds": waited}
+            if may_save:
+                losses.clear()
+                row = self._finite({**clock, "lr": self.schedule.lr_at(step), **means})
+                on_losses(row)
+                if curves is not None:
+                    curves.add(row)
+            if self.done in validate_at and curves is not None:
+                paused = perf_counter()
+                row = self._finite({**clock, **validate()})
+                self._keep_best(row)
+                curves.add(row)
+                started += perf_counter() - paused
+            if is_last or (may_save and perf_counter() - saved >= save_seconds):
+                self._save()
+                saved = perf_counter()
+
+    def best_row(self, part: str) -> Row | None:
+        """The validation at which a part did best; None before the first."""
+        name = self.parts[part].best_by
+        return min((row for row in self.history if name in row), key=itemgetter(name), default=None)
+
+    def restore_best(self) -> None:
+        """Give every part its best weights."""
+        self.modules.load_state_dict(self._best)
+
+    def step(self, batch: Batch, number: int) -> Tensors:
+        """One step of the optimiser; returns the losses."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = self.schedule.lr_at(number)
+        self.modules.train()
+        self._optimiser.zero_grad()
+        found: Tensors = {}
+        for part in self.parts.values():
+            losses = part.losses(batch, number)
+            next(iter(losses.values())).backward()
+            nn.utils.clip_grad_norm_(part.module.parameters(), self.schedule.clip)
+            found |= {name: loss.detach().float() for name, loss in losses.items()}
+        self._optimiser.step()
+        return found
+
+    def _keep_best(self, row: Row) -> None:
+        """Remember the weights of the parts that are better than ever at a validation."""
+        for name, part in self.parts.items():
+            best = self.best_row(name)
+            if best is None or row[part.best_by] < best[part.best_by]:
+                state = part.module.state_dict(prefix=f"{name}.")
+                self._best |= {key: value.cpu().clone() for key, value in state.items()}
+
+    def _finite(self, row: Row) -> Row:
+        if not all(map(math.isfinite, row.values())):
+            raise self._diverged()
+        return row
+
+    def _diverged(self) -> ValueError:
+        return ValueError(
+            f"training diverged: a loss or a weight is no longer finite at step {self.done} of "
+            f"{self.schedule.steps}; train again with a lower schedule.lr into another folder, or "
+            f"delete {self.folder} first"
+        )
+
+    def _save(self) -> None:
+        """Write the checkpoint; it never holds NaN or infinity."""
+        tensors = self._state()
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            raise self._diverged()
+        if self.replica.is_first:
+            best = {f"best.{name}": tensor for name, tensor in self._best.items()}
+            facts = {"step": str(self.done), "history": json.dumps(self.history)}
+            write_tensors(self.folder / CHECKPOINT, {**tensors, **best}, facts)
+
+    def _restore(self) -> None:
+        """Go on from the checkpoint, if there is one.
+
+        Only the first replica reads it; the others receive what it read.
+        """
+        tensors = self._state()
+        if self.replica.is_first:
+            self._read(tensors)
+        if self.replica.count > 1:
+            done = torch.tensor(self.done, device=self.replica.device)
+            for tensor in (done, *tensors.values()):
+                dist.broadcast(tensor, src=0)
+            self.done = int(done)
+
+    def _read(self, tensors: Tensors) -> None:
+        path = self.folder / CHECKPOINT
+        found, facts = read_tensors(path) if path.exists() else ({}, {})
+        best = [name for name in found if name.startswith("best.")]
+        self._best = {name.removeprefix("best."): found.pop(name) for name in best}
+        if (found and found.keys() != tensors.keys()) or (self.folder / EARLIER).exists():
+            raise ValueError(
+                f"{self.folder}: holds an unfinished training of another version; delete the "
+                "folder to train again from the start"
+            )
+        for name, tensor in found.items():
+            tensors[name].copy_(tensor)
+        self.done, self.history = int(facts.get("step", 0)), json.loads(facts.get("history", "[]"))
+
+    def _state(self) -> Tensors:
+        """Weights and moments, not copied, in a fixed order."""
+        tensors = {name: tensor.detach() for name, tensor in self.modules.state_dict().items()}
+        for name, parameter in self.modules.named_parameters():
+            for moment in MOMENTS:
+                tensors[f"{name}.{moment}"] = self._optimiser.state[parameter][moment]
+        return tensors
+
+
+def _means(losses: Sequence[Tensors]) -> Row:
+    return {name: torch.stack([f[name] for f in losses]).mean().item() for name in losses[0]}
+
+
+def _adamw(module: nn.Module, schedule: Schedule) -> torch.optim.AdamW:
+    """AdamW whose moments exist from the start, so that a checkpoint can fill them."""
     parameters = list(module.parameters())
-    optimiser = torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+    weight_decay = schedule.weight_decay
+    optimiser = torch.optim.AdamW(parameters, lr=schedule.lr, weight_decay=weight_decay, fused=True)
     for parameter in parameters:
         optimiser.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
@@ -25,42 +265,3 @@ def make_optimiser(module: nn.Module, *, lr: float, weight_decay: float) -> torc
             "exp_avg_sq": torch.zeros_like(parameter),
         }
     return optimiser
-
-
-def save_state(path: Path, module: nn.Module, optimiser: torch.optim.AdamW, step: int) -> None:
-    """Write the state after `step` steps, whole or not at all; never one that is not finite."""
-    tensors = _tensors(module, optimiser)
-    require_finite(tensors, path)
-    write_tensors(path, tensors, {"step": str(step)})
-
-
-def restore_state(
-    path: Path, module: nn.Module, optimiser: torch.optim.AdamW, *, is_first: bool
-) -> int:
-    """Fill in the state and return the steps done; 0 where there is no file yet.
-
-    Only the first replica reads the file; the others receive what it read.
-    """
-    step, tensors = 0, _tensors(module, optimiser)
-    if is_first and path.exists():
-        saved, facts = read_tensors(path)
-        if saved.keys() != tensors.keys():
-            raise ValueError(f"{path}: belongs to another training; delete it to start anew")
-        step = int(facts["step"])
-        for name, tensor in tensors.items():
-            tensor.copy_(saved[name])
-    if num_replicas() == 1:
-        return step
-    done = torch.tensor(step, device=next(module.parameters()).device)
-    for tensor in (done, *tensors.values()):
-        dist.broadcast(tensor, src=0)
-    return int(done)
-
-
-def _tensors(module: nn.Module, optimiser: torch.optim.AdamW) -> dict[str, Tensor]:
-    """Every tensor of the state, detached but not copied, in a fixed order."""
-    tensors = {f"module.{name}": tensor.detach() for name, tensor in module.state_dict().items()}
-    for name, parameter in module.named_parameters():
-        for moment in MOMENTS:
-            tensors[f"optimiser.{name}.{moment}"] = optimiser.state[parameter][moment]
-    return tensors

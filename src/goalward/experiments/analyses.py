@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from goalward.control.train import judge_controller
+from goalward.control.metrics import validate_controller
 from goalward.core.arrays import Array
 from goalward.core.machine import choose_device
 from goalward.evaluate.pairs import Pair
@@ -34,7 +34,7 @@ def oracle_noise(lab: Lab, task: str, folder: Path) -> Findings:  # noqa: ARG001
     """The pairwise model's errors on true pairs of latents, under growing noise."""
     known = paper_tables()["table_oracle_noise"]
     (cell,) = pairwise_cells()(task)
-    found = judge_controller(
+    found = validate_controller(
         lab.controller(cell),
         lab.pipeline(task).latents().folder,
         sigmas=[float(sigma) for sigma in known["test_sigma"]],
@@ -82,7 +82,7 @@ def _geometry(lab: Lab, task: str, changes: tuple[str, ...]) -> Iterator[tuple[s
     with lab.simulators(pairs, number=1) as pool:
         states = pairs.attempts[:JACOBIANS]
         yield "κ (median)", conditioning([action_jacobian(encode, pool, a) for a in states])
-    judged = judge_controller(
+    judged = validate_controller(
         lab.controller(cell), latents.folder, device=choose_device(lab.device)
     )
     yield "inverse R²", judged.errors[0].r2

@@ -1,0 +1,130 @@
+"""Training curves: JSON lines in the training's folder and, if wanted, where people watch them.
+
+TensorBoard, Weights & Biases and Trackio are optional packages; each is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import netrc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from goalward.core.config import to_json
+from goalward.core.files import atomic_write
+
+if TYPE_CHECKING:
+    from goalward.core.artifacts import Stage
+
+Row = dict[str, float]  # "step", "seconds" since the start, and losses or validation figures
+LogTarget = Literal["tensorboard", "wandb", "trackio"]
+SendRow = Callable[[Row], None]
+
+FILE = "curves.jsonl"
+PROJECT = "goalward"
+WANDB_HOST = "api.wandb.ai"
+
+
+class Curves:
+    """The rows of a training: in memory, in the file, and sent on.
+
+    Args:
+        folder: Where the file is; it is written again from `rows`.
+        rows: What is known already; new rows are added.
+        send: Where each new row goes beside the file.
+    """
+
+    def __init__(self, folder: Path, rows: list[Row], send: SendRow | None = None) -> None:
+        self._path, self._rows, self._send = folder / FILE, rows, send
+        with atomic_write(self._path) as temporary:
+            temporary.write_text("".join(map(_line, rows)))
+
+    def add(self, row: Row) -> None:
+        """Add a row; it is in the file when this returns."""
+        self._rows.append(row)
+        with self._path.open("a") as file:
+            file.write(_line(row))
+        if self._send is not None:
+            self._send(row)
+
+
+def read_curves(folder: Path) -> list[Row]:
+    """All rows of a completed training."""
+    return [json.loads(line) for line in (folder / FILE).read_text().splitlines()]
+
+
+def require_log_package(target: LogTarget | None) -> None:
+    """Refuse an unknown target, or one whose package is missing, before work begins."""
+    if target is not None:
+        _import(target)
+
+
+@contextmanager
+def log_to(target: LogTarget | None, stage: Stage, *, first_step: int) -> Iterator[SendRow | None]:
+    """Open a run that shows curves while they grow; yields None where there is no target.
+
+    Args:
+        target: Which program. TensorBoard's events go into the stage's folder `tensorboard`, the
+            other programs have places of their own.
+        stage: The training. Its id is the run's: the curves of a resumed training go on.
+        first_step: Where this session begins.
+    """
+    if target is None:
+        yield None
+    elif target == "tensorboard":
+        events = stage.partial / "tensorboard"
+        writer = _import(target).SummaryWriter(str(events), purge_step=first_step)
+
+        def add(row: Row) -> None:
+            for key, value in _values(row):
+                writer.add_scalar(key, value, int(row["step"]))
+
+        try:
+            yield add
+        finally:
+            writer.close()
+    else:
+        module, name = _import(target), f"{stage.folder} {stage.id[:8]}"
+        more = {"id": stage.id, "mode": _wandb_mode()} if target == "wandb" else {}
+        config = to_json(stage.config)
+        module.init(project=PROJECT, name=name, config=config, resume="allow", **more)
+        try:
+            yield lambda row: module.log(dict(_values(row)), step=int(row["step"]))
+        finally:
+            module.finish()
+
+
+def _values(row: Row) -> list[tuple[str, float]]:
+    return [(key, value) for key, value in row.items() if key != "step"]
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def _import(target: LogTarget) -> Any:
+    if target not in get_args(LogTarget):
+        raise ValueError(f"log: {target!r} is unknown; choose {', '.join(get_args(LogTarget))}")
+    try:
+        return importlib.import_module(
+            "torch.utils.tensorboard" if target == "tensorboard" else target
+        )
+    except ImportError as error:
+        raise ValueError(
+            f"log: the package {target} is not installed; pip install {target}"
+        ) from error
+
+
+def _wandb_mode() -> str:
+    """Online for users who are logged in; else wandb would ask on the terminal, or stop."""
+    if mode := os.environ.get("WANDB_MODE"):
+        return mode
+    try:
+        known = netrc.netrc().authenticators(WANDB_HOST)
+    except (OSError, netrc.NetrcParseError):
+        known = None
+    return "online" if known or os.environ.get("WANDB_API_KEY") else "offline"
