@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from bad_call_kit import CARD, NETWORK, ROW
-from bad_values import SMALL, TINY, Fields
+from bad_call_kit import CARD, ROW
+from bad_values import SMALL, Fields
 from goalward.control.checkpoint import IDMMetadata
-from goalward.control.horizon import HorizonConfig
-from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGoConfig
-from goalward.control.train import ControllerConfig, IDMSchedule, NoiseConfig
 from goalward.core.config import to_json
 from goalward.data.collect import CollectConfig
 from goalward.data.splits import SplitConfig
@@ -21,31 +18,13 @@ from goalward.world.latents import EmbedConfig
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.metrics import MLPProbeConfig
 from goalward.world.objective import ObjectiveConfig
-from goalward.world.train import ScheduleConfig, WorldConfig
 
 WIDTH, DEPTH, PIXELS = (0, 2**16 + 1), (0, 1001), (0, 4097)
 SAMPLES, ITERS, STEPS = (0, 2**20 + 1), (0, 10**6 + 1), (0, 10**4 + 1)
 SHARE, WEIGHT, ABOVE_ZERO = (SMALL, 1.0), (SMALL, None), (0.0, None)
-NET = {"latent_dim": 4, "action_dim": 2}
-NETS = dict.fromkeys(("latent_dim", "action_dim", "hidden_dim", "max_horizon", "frameskip"), WIDTH)
 
 
 CONFIGS: dict[type, Fields] = {
-    HorizonConfig: Fields(edges={"level": (0.0, 1.0)}),
-    GCIDMConfig: Fields(
-        NET, {**NETS, "num_layers": DEPTH, "dropout": SHARE, "horizon_dim": (1, WIDTH[1])}
-    ),
-    PairwiseConfig: Fields(NET, {**NETS, "num_layers": DEPTH, "dropout": SHARE}),
-    TimeToGoConfig: Fields(edges={"hidden_dim": WIDTH, "num_layers": DEPTH, "dropout": SHARE}),
-    IDMSchedule: Fields(
-        {"steps": 5},
-        {"batch": (0, 2**26 + 1), "validation_examples": (0, 2**26 + 1), "lr": ABOVE_ZERO}
-        | {"final_lr": (SMALL, 1 + TINY), "weight_decay": WEIGHT, "clip": ABOVE_ZERO},
-    ),
-    NoiseConfig: Fields(edges={"sigma": WEIGHT}),
-    ControllerConfig: Fields(
-        {"network": NETWORK, "schedule": IDMSchedule(steps=5)}, {"data_fraction": (0.0, 1 + TINY)}
-    ),
     IDMMetadata: Fields(CARD),
     PredictorConfig: Fields(
         edges=dict.fromkeys(("heads", "dim_head", "mlp_dim"), WIDTH)
@@ -64,14 +43,6 @@ CONFIGS: dict[type, Fields] = {
         edges=dict.fromkeys(("regulariser_weight", "inverse_weight", "thumbnail_weight"), WEIGHT)
         | {"projections": WIDTH, "knots": (1, WIDTH[1]), "auxiliary_dim": WIDTH}
         | {"thumbnail_size": PIXELS}
-    ),
-    ScheduleConfig: Fields(
-        {"steps": 5},
-        {"batch": (1, 2**63), "lr": ABOVE_ZERO, "weight_decay": WEIGHT}
-        | {"warmup": SHARE, "clip": ABOVE_ZERO},
-    ),
-    WorldConfig: Fields(
-        {"model": CARD["world"], "schedule": ScheduleConfig(steps=5)}, {"min_latent_std": WEIGHT}
     ),
     MLPProbeConfig: Fields(
         edges={"hidden": WIDTH, "batch": WIDTH}

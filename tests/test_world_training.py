@@ -320,7 +320,7 @@ def test_another_configuration_does_not_overwrite_a_training(dots: Path, tmp_pat
     [
         ("objective.inverse_wait=1", "no such value"),
         ("schedule.lr=fast", "expected float"),
-        ("schedule.lr=-1", "lr must be positive"),
+        ("schedule.lr=-1", "schedule.lr must be above 0"),
         ("schedule.lr", "expected NAME=VALUE"),
         ("objective.regulariser=l2", "expected 'sigreg'"),
     ],

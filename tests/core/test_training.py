@@ -180,6 +180,6 @@ def test_an_unfinished_training_of_another_version_is_refused(tmp_path: Path) ->
         Regression(tmp_path)
     (tmp_path / EARLIER).unlink()
     Regression(tmp_path).fit()
-    part = Part(module=nn.Linear(3, 2), losses=lambda *_: {}, best_by="none")
+    part: Part[object] = Part(module=nn.Linear(3, 2), losses=lambda *_: {}, best_by="none")
     with pytest.raises(ValueError, match="unfinished training of another version; delete"):
         Trainer({"other": part}, SCHEDULE, tmp_path)

@@ -1,28 +1,21 @@
-"""Which number of steps a controller is told, given those that are left of its budget."""
+"""Which horizon a controller's network receives, given the steps that are left of its budget."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from goalward.core.config import require_at_least, require_types
+from goalward.core.config import OpenFraction, Positive, config
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class HorizonConfig:
-    """The horizon at test time.
+    """The horizon input at test time.
 
-    `budget`: what is left of the budget, as in the paper: it arrives at the last moment.
-    `time-to-go`: a quantile of the learned time to go, or what is left if that is less.
-    `fixed`: always `steps`, or what is left if that is less.
+    `budget`: the number of remaining steps, as in the paper.
+    `time-to-go`: a quantile of the learned time-to-go, or the remaining steps if those are fewer.
+    `fixed`: always `steps`, or the remaining steps if those are fewer.
     """
 
     mode: Literal["budget", "time-to-go", "fixed"] = "budget"
-    level: float = 0.1  # of `time-to-go`'s quantile; chosen on validation pairs, see decisions.md
-    steps: int = 5  # of `fixed`
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "steps")
-        if not 0 < self.level < 1:
-            raise ValueError(f"level must lie in (0, 1), got {self.level}")
+    level: OpenFraction = 0.1  # the quantile; chosen on validation pairs, see decisions.md
+    steps: Positive = 5  # of `fixed`

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -19,9 +18,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from goalward import defaults
-from goalward.core.config import require_at_least, require_at_most, require_types
+from goalward.core.config import AtLeastTwo, Fraction, Positive, config
 from goalward.core.tensors import require_tensor
-from goalward.world.encoders import MOST_DEPTH, MOST_WIDTH
 
 HEAD_STD = 0.01  # of the head's initial weights, so that first actions are close to 0
 
@@ -92,12 +90,6 @@ def small_head(inputs: int, outputs: int) -> nn.Linear:
     return head
 
 
-def require_dropout(dropout: float) -> None:
-    """Refuse a dropout that is no share of the features."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-
-
 def _hidden_layer(inputs: int, outputs: int, dropout: float) -> Iterator[nn.Module]:
     yield kaiming_linear(inputs, outputs)
     yield nn.LayerNorm(outputs)
@@ -105,27 +97,20 @@ def _hidden_layer(inputs: int, outputs: int, dropout: float) -> Iterator[nn.Modu
     yield nn.Dropout(dropout)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class GCIDMConfig:
     """The architecture; the defaults are the paper's."""
 
-    latent_dim: int
-    action_dim: int
-    hidden_dim: int = 512
-    num_layers: int = 3
-    dropout: float = 0.1
-    max_horizon: int = defaults.MAX_HORIZON  # environment steps; normalises the horizon input
+    latent_dim: Positive
+    action_dim: Positive
+    hidden_dim: Positive = 512
+    num_layers: Positive = 3
+    dropout: Fraction = 0.1
+    max_horizon: Positive = defaults.MAX_HORIZON  # environment steps; normalises the horizon input
     horizon_embedding: bool = True  # False: the network is not told how many steps are left
-    horizon_dim: int = 64  # numbers of the sinusoidal encoding
+    horizon_dim: AtLeastTwo = 64  # numbers of the sinusoidal encoding
 
     def __post_init__(self) -> None:
-        names = ("latent_dim", "action_dim", "hidden_dim", "max_horizon")
-        require_types(self)
-        require_at_least(self, 1, *names, "num_layers")
-        require_at_least(self, 2, "horizon_dim")
-        require_at_most(self, MOST_WIDTH, *names, "horizon_dim")
-        require_at_most(self, MOST_DEPTH, "num_layers")
-        require_dropout(self.dropout)
         if self.horizon_dim % 2:
             raise ValueError(f"horizon_dim must be even, got {self.horizon_dim}")
 
@@ -243,24 +228,16 @@ def horizon_frequencies(config: GCIDMConfig) -> Tensor:
     return (math.pi / 2 * float(config.max_horizon) ** turns).float()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class PairwiseConfig:
     """The architecture; the defaults are the paper's."""
 
-    latent_dim: int
-    action_dim: int
-    hidden_dim: int = 512
-    num_layers: int = 3
-    dropout: float = 0.1
-    frameskip: int = 1  # environment steps between the two frames
-
-    def __post_init__(self) -> None:
-        names = ("latent_dim", "action_dim", "hidden_dim", "num_layers", "frameskip")
-        require_types(self)
-        require_at_least(self, 1, *names)
-        require_at_most(self, MOST_WIDTH, "latent_dim", "action_dim", "hidden_dim", "frameskip")
-        require_at_most(self, MOST_DEPTH, "num_layers")
-        require_dropout(self.dropout)
+    latent_dim: Positive
+    action_dim: Positive
+    hidden_dim: Positive = 512
+    num_layers: Positive = 3
+    dropout: Fraction = 0.1
+    frameskip: Positive = 1  # environment steps between the two frames
 
     @property
     def min_horizon(self) -> int:
@@ -304,20 +281,13 @@ class PairwiseIDM(nn.Module):
         return self.head(self.backbone(z_BD, z_next_BD))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class TimeToGoConfig:
     """The head's architecture."""
 
-    hidden_dim: int = 256
-    num_layers: int = 2
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "hidden_dim", "num_layers")
-        require_at_most(self, MOST_WIDTH, "hidden_dim")
-        require_at_most(self, MOST_DEPTH, "num_layers")
-        require_dropout(self.dropout)
+    hidden_dim: Positive = 256
+    num_layers: Positive = 2
+    dropout: Fraction = 0.1
 
 
 class TimeToGo(nn.Module):

@@ -20,7 +20,7 @@ from goalward.control.checkpoint import (
     new_inverse_model,
     save_trained_idm,
 )
-from goalward.control.goals import MOST_EXAMPLES, Examples, GoalSampler
+from goalward.control.goals import Examples, GoalSampler
 from goalward.control.horizon import HorizonConfig
 from goalward.control.metrics import (
     NETWORK,
@@ -41,10 +41,14 @@ from goalward.control.networks import (
 )
 from goalward.core.artifacts import Stage
 from goalward.core.config import (
+    ClosedFraction,
+    NonNegative,
+    NonNegativeFloat,
+    Positive,
+    PositiveFloat,
+    Share,
+    config,
     read_config,
-    require_at_least,
-    require_at_most,
-    require_types,
     to_json,
     write_json,
 )
@@ -63,23 +67,16 @@ CPU = torch.device("cpu")
 BEST_BY = {NETWORK: "validation/balanced", TIME_TO_GO: f"validation/{TIME_TO_GO}"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class IDMSchedule(Schedule):
     """Length and pace of the optimisation: AdamW, half a cosine down to a share of the rate."""
 
-    batch: int = 1024
-    lr: float = 1e-3
-    final_lr: float = 0.01  # share of the rate that is left at the end
-    weight_decay: float = 1e-4
-    validations: int = 20  # over the training; the best weights are kept
-    validation_examples: int = 16_384
-
-    def __post_init__(self) -> None:
-        Schedule.__post_init__(self)
-        require_at_least(self, 1, "validations", "validation_examples")
-        require_at_most(self, MOST_EXAMPLES, "batch", "validation_examples")
-        if not 0 <= self.final_lr <= 1:
-            raise ValueError(f"final_lr must lie in [0, 1], got {self.final_lr}")
+    batch: Positive = 1024
+    lr: PositiveFloat = 1e-3
+    final_lr: ClosedFraction = 0.01  # share of the rate that is left at the end
+    weight_decay: NonNegativeFloat = 1e-4
+    validations: Positive = 20  # over the training; the best weights are kept
+    validation_examples: Positive = 16_384
 
     def lr_at(self, step: int) -> float:
         """The learning rate of step 0, 1, ..."""
@@ -91,19 +88,15 @@ class IDMSchedule(Schedule):
         return {max(1, round(self.steps * k / times)) for k in range(1, times + 1)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class NoiseConfig:
     """Gaussian noise on both latents during training, in standard deviations of each number."""
 
-    sigma: float = 0.0
-    schedule: Literal["fixed", "uniform"] = "fixed"  # uniform: sigma is the largest of a batch's
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 0, "sigma")
+    sigma: NonNegativeFloat = 0.0
+    schedule: Literal["fixed", "uniform"] = "fixed"  # uniform: each batch draws from [0, sigma]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class ControllerConfig:
     """One training of an inverse dynamics model."""
 
@@ -111,16 +104,12 @@ class ControllerConfig:
     schedule: IDMSchedule
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     standardise: bool = True  # latents by their training mean and standard deviation
-    data_fraction: float = 1.0  # share of the training episodes
+    data_fraction: Share = 1.0  # share of the training episodes
     time_to_go: TimeToGoConfig | None = None
     horizon: HorizonConfig = field(default_factory=HorizonConfig)  # at test time
-    seed: int = 0
+    seed: NonNegative = 0
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 0, "seed")
-        if not 0 < self.data_fraction <= 1:
-            raise ValueError(f"data_fraction must lie in (0, 1], got {self.data_fraction}")
         if isinstance(self.network, PairwiseConfig) and self.time_to_go is not None:
             raise ValueError("time_to_go: a pairwise model has no horizon; leave it out")
         if self.horizon.mode == "time-to-go" and self.time_to_go is None:

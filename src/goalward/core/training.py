@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from goalward.core.config import require_at_least, require_types
+from goalward.core.config import NonNegativeFloat, Positive, PositiveFloat, config
 from goalward.core.curves import Curves, Row, SendRow
 from goalward.core.distributed import ALONE, Replica
 from goalward.core.tensors import read_tensors, write_tensors
@@ -34,22 +34,15 @@ Tensors = dict[str, Tensor]
 OnProgress = Callable[[int, int, str], None]  # (steps done, examples of this session, losses)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class Schedule:
     """Length and pace of an optimisation: AdamW, linear warm-up, then half a cosine."""
 
-    steps: int  # optimiser steps
-    batch: int  # examples a step, over all replicas
-    lr: float  # the highest learning rate
-    weight_decay: float
-    clip: float = 1.0  # largest norm of a step's gradient, for each part
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "steps", "batch")
-        if self.lr <= 0 or self.clip <= 0:
-            raise ValueError(f"lr and clip must be positive, got {self.lr} and {self.clip}")
-        require_at_least(self, 0, "weight_decay")
+    steps: Positive  # optimiser steps
+    batch: Positive  # examples a step, over all replicas
+    lr: PositiveFloat  # the highest learning rate
+    weight_decay: NonNegativeFloat
+    clip: PositiveFloat = 1.0  # largest norm of a step's gradient, for each part
 
     def lr_at(self, step: int) -> float:
         """The learning rate of step 0, 1, ..."""

@@ -18,9 +18,13 @@ from torch.nn.parallel import DistributedDataParallel
 from goalward import defaults
 from goalward.core.artifacts import Stage
 from goalward.core.config import (
+    AtLeastTwo,
+    Fraction,
+    NonNegative,
+    NonNegativeFloat,
+    PositiveFloat,
+    config,
     read_config,
-    require_at_least,
-    require_types,
     to_json,
     write_json,
 )
@@ -69,21 +73,14 @@ PART, BEST_BY = "world", "held_out_loss"
 Batch = tuple[Tensor, ...]  # uint8 frames (B, T, H, W, 3) and z-scored action blocks (B, T - 1, A)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class ScheduleConfig(Schedule):
     """Length and pace of the optimisation: AdamW, linear warm-up, then half a cosine."""
 
-    batch: int = 128  # windows a step, over all replicas
-    lr: float = 5e-5
-    weight_decay: float = 1e-3
-    warmup: float = 0.01  # share of the steps
-
-    def __post_init__(self) -> None:
-        Schedule.__post_init__(self)
-        if self.batch < 2:
-            raise ValueError(f"batch must be at least 2 (BatchNorm), got {self.batch}")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup must lie in [0, 1), got {self.warmup}")
+    batch: AtLeastTwo = 128  # windows a step, over all replicas; BatchNorm needs two
+    lr: PositiveFloat = 5e-5
+    weight_decay: NonNegativeFloat = 1e-3
+    warmup: Fraction = 0.01  # share of the steps
 
     def lr_at(self, step: int) -> float:
         """The learning rate of step 0, 1, ...; there is at least one step of warm-up."""
@@ -95,7 +92,7 @@ class ScheduleConfig(Schedule):
         return {max(1, round(share * self.steps)) for share in VALIDATION_SHARES}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class WorldConfig:
     """One training of a world model."""
 
@@ -103,13 +100,9 @@ class WorldConfig:
     schedule: ScheduleConfig
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on CUDA alone
-    min_latent_std: float = 0.01  # below it latents have collapsed and training stops; 0: never
-    seed: int = 0
+    min_latent_std: NonNegativeFloat = 0.01  # below it training stops: latents collapsed
+    seed: NonNegative = 0
     split: SplitConfig = field(default_factory=SplitConfig)
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 0, "seed", "min_latent_std")
 
     def uses_bfloat16(self, device: torch.device) -> bool:
         """Whether to compute in mixed precision there."""
