@@ -1,0 +1,117 @@
+"""Names that stand for things: ours, those of installed packages, and a user's own."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from goalward.core.checks import format_value, one_line
+
+Thing = TypeVar("Thing")
+
+
+class Registry(Generic[Thing]):
+    """Things of one kind, by name.
+
+    A name stands for what was registered at run time, for one of ours, or for an entry point of an
+    installed package. Any other text may be a place: `package.module:ATTRIBUTE` or
+    `path/to/file.py:ATTRIBUTE`. Ours are places too, so that they load as a stranger's do: when
+    they are first asked for.
+
+    Args:
+        kind: What a message calls such a thing, such as "task".
+        ours: Places of those that come with goalward, by name.
+        accepts: Whether an object is such a thing.
+    """
+
+    def __init__(self, kind: str, ours: Mapping[str, str], accepts: Callable[[Any], bool]) -> None:
+        self._kind, self._ours, self._accepts = kind, dict(ours), accepts
+        self._found: dict[str, Thing] = {}
+
+    def register(self, name: str, thing: Thing) -> None:
+        """Lets a name stand for a thing; replaces what it stood for."""
+        if not name or not isinstance(name, str) or any(c in name for c in ":=, ") or "/" in name:
+            raise ValueError(
+                f"a {self._kind}'s name must be a text without spaces and the characters :=,/ , "
+                f"got {format_value(name)}"
+            )
+        self._found[name] = self._checked(thing, name)
+
+    def get(self, name: str) -> Thing:
+        """What a name or a place stands for.
+
+        Raises:
+            ValueError: nothing; the message offers the nearest name.
+        """
+        if not isinstance(name, str):
+            raise ValueError(f"unknown {self._kind} {format_value(name)}; {self._offer('')}")
+        if name not in self._found:
+            place = self._places().get(name, name if ":" in name else None)
+            if place is None:
+                raise ValueError(f"unknown {self._kind} {format_value(name)}; {self._offer(name)}")
+            self._found[name] = self._checked(_load(place), place)
+        return self._found[name]
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that stands for something: ours first."""
+        return tuple(dict.fromkeys([*self._places(), *(n for n in self._found if ":" not in n)]))
+
+    def _places(self) -> dict[str, str]:
+        foreign = entry_points(group=f"goalward.{self._kind}s")
+        return {**self._ours, **{p.name: p.value for p in foreign if p.name not in self._ours}}
+
+    def _checked(self, thing: Any, where: str) -> Thing:
+        if not self._accepts(thing):
+            raise ValueError(f"{where} is no {self._kind}, but {format_value(thing)}")
+        return thing  # type: ignore[no-any-return]
+
+    def _offer(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self.names(), n=1, cutoff=0.3)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return (
+            f"{hint}there are: {', '.join(self.names())}; "
+            "your own is package.module:NAME or path/to/file.py:NAME"
+        )
+
+
+def _load(place: str) -> Any:
+    """The attribute that a place names; imports its module, which runs its code."""
+    source, _, attribute = place.rpartition(":")
+    try:
+        found: Any = _module_of_file(source) if source.endswith(".py") else _module(source)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{place} cannot be loaded: {one_line(str(error))}") from error
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def _module_of_file(path: str) -> ModuleType:
+    """The module of a user's file, as `import` would give it from the file's folder."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ValueError(f"there is no file {path}")
+    known = sys.modules.get(file.stem)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # so that worker processes and pickles find its classes
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[file.stem]
+        raise
+    return module
