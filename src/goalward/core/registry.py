@@ -70,7 +70,7 @@ class Registry(Generic[Thing]):
     def _checked(self, thing: Any, where: str) -> Thing:
         if not self._accepts(thing):
             raise ValueError(f"{where} is no {self._kind}, but {format_value(thing)}")
-        return thing  # type: ignore[no-any-return]
+        return thing
 
     def _offer(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.names(), n=1, cutoff=0.3)
