@@ -17,8 +17,8 @@ from goalward.bundle import FOLDER
 from goalward.control.checkpoint import in_half_precision, load_trained_idm, save_trained_idm
 from goalward.core.console import show_line
 from goalward.defaults import PresetName
-from goalward.evaluate.pairs import PairsConfig
-from goalward.evaluate.run import PAIRS
+from goalward.evaluation.pairs import PairsConfig
+from goalward.evaluation.run import PAIRS
 from goalward.tasks import TASKS
 
 

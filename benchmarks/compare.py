@@ -27,12 +27,12 @@ from goalward.core.config import read_config, to_json, write_json
 from goalward.core.console import progress, show_line
 from goalward.core.machine import git_revision, machine, usable_cpus
 from goalward.defaults import PresetName, ProtocolName
-from goalward.evaluate.baselines import REPLAY, solved_pairs
-from goalward.evaluate.cells import Observer
-from goalward.evaluate.pairs import Pairs, PairsConfig
-from goalward.evaluate.results import ALL, ResultsFile, pair_subsets
-from goalward.evaluate.run import Evaluation, Run, evaluate, prepare_pairs
-from goalward.evaluate.specs import onnx_method
+from goalward.evaluation.baselines import REPLAY, solved_pairs
+from goalward.evaluation.cells import Observer
+from goalward.evaluation.pairs import Pairs, PairsConfig
+from goalward.evaluation.results import ALL, ResultsFile, pair_subsets
+from goalward.evaluation.run import Evaluation, Run, evaluate, prepare_pairs
+from goalward.evaluation.specs import onnx_method
 from goalward.pipeline import Pipeline
 from goalward.runtime.onnx import SUFFIX, OnnxController
 from goalward.tasks import TASKS, get_task

@@ -37,10 +37,10 @@ from goalward.core.console import progress, show_line
 from goalward.core.machine import machine, usable_cpus
 from goalward.data.episodes import open_episodes
 from goalward.defaults import PresetName
-from goalward.evaluate.pairs import Pair, attempts, draw_pair_index
-from goalward.evaluate.rollout import run_attempts
-from goalward.evaluate.simulators import simulator_pool
-from goalward.evaluate.statistics import success_rate
+from goalward.evaluation.pairs import Pair, attempts, draw_pair_index
+from goalward.evaluation.rollout import run_attempts
+from goalward.evaluation.simulators import simulator_pool
+from goalward.evaluation.statistics import success_rate
 from goalward.presets import controller_config
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.task import RenderConfig

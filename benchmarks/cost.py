@@ -25,10 +25,10 @@ from goalward.commands.evaluation_setup import evaluation_runs
 from goalward.core.config import to_json, write_json
 from goalward.core.console import show_line, show_table
 from goalward.core.machine import git_revision, machine
-from goalward.evaluate.cells import ControllerSpec
-from goalward.evaluate.latency import WARM_UP, Latency, SpeedUp, measure_latency
-from goalward.evaluate.run import TIMED_DECISIONS
-from goalward.evaluate.specs import REFERENCE, onnx_method
+from goalward.evaluation.cells import ControllerSpec
+from goalward.evaluation.latency import WARM_UP, Latency, SpeedUp, measure_latency
+from goalward.evaluation.run import TIMED_DECISIONS
+from goalward.evaluation.specs import REFERENCE, onnx_method
 from goalward.planning.mpc import MPCConfig
 from goalward.tasks import TASKS, get_task
 

@@ -23,14 +23,14 @@ from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.summary import summarise
 from goalward.defaults import GOAL_OFFSET
 from goalward.engines.local import process_pool
-from goalward.evaluate.baselines import (
+from goalward.evaluation.baselines import (
     Floor,
     FloorsConfig,
     measure_floors,
     num_episodes,
     solved_share,
 )
-from goalward.evaluate.pairs import draw_pair_index, state_rows
+from goalward.evaluation.pairs import draw_pair_index, state_rows
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.push_t import PushTSimulator
 from goalward.tasks.push_t_pusher import GeometricPusher

@@ -19,8 +19,8 @@ from goalward.core.config import from_json, read_json
 from goalward.core.console import show_line
 from goalward.core.machine import Provenance
 from goalward.defaults import PresetName
-from goalward.evaluate.latency import Latency
-from goalward.evaluate.results import EpisodeResult, ResultsFile
+from goalward.evaluation.latency import Latency
+from goalward.evaluation.results import EpisodeResult, ResultsFile
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.experiment import Cell, Experiment
 from goalward.experiments.stored import merged, save_table, stored_table

@@ -28,11 +28,11 @@ from goalward.core.console import progress, show_line, show_table
 from goalward.core.machine import git_revision, machine, usable_cpus
 from goalward.data.episodes import open_episodes
 from goalward.defaults import PresetName, ProtocolName
-from goalward.evaluate.pairs import Pair, Pairs, PairsConfig
-from goalward.evaluate.rollout import waves
-from goalward.evaluate.run import prepare_pairs
-from goalward.evaluate.simulators import SimulatorPool, simulator_pool
-from goalward.evaluate.statistics import success_rate
+from goalward.evaluation.pairs import Pair, Pairs, PairsConfig
+from goalward.evaluation.rollout import waves
+from goalward.evaluation.run import prepare_pairs
+from goalward.evaluation.simulators import SimulatorPool, simulator_pool
+from goalward.evaluation.statistics import success_rate
 from goalward.pipeline import Pipeline
 from goalward.presets import controller_config
 from goalward.tasks import TASKS

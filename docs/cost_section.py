@@ -10,8 +10,8 @@ from markdown_table import table
 from provenance_lines import provenance
 
 from goalward.core.config import from_json, read_json
-from goalward.evaluate.latency import Latency, SpeedUp
-from goalward.evaluate.specs import REFERENCE
+from goalward.evaluation.latency import Latency, SpeedUp
+from goalward.evaluation.specs import REFERENCE
 from goalward.experiments.experiment import GC_IDM, TASKS
 from goalward.experiments.paper import paper_tables
 

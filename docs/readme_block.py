@@ -24,8 +24,8 @@ from goalward.core.figures import (
     save_figure,
     style_axes,
 )
-from goalward.evaluate.latency import SpeedUp
-from goalward.evaluate.statistics import Rate
+from goalward.evaluation.latency import SpeedUp
+from goalward.evaluation.statistics import Rate
 from goalward.experiments.experiment import method_name
 from goalward.experiments.report import read_report
 

@@ -14,10 +14,10 @@ from provenance_lines import provenance
 
 from goalward.bundle import NAME as BUNDLED
 from goalward.core.config import from_json, read_json
-from goalward.evaluate.latency import Latency, SpeedUp
-from goalward.evaluate.results import ALL, EpisodeResult, MethodSummary, ResultsFile, summarise
-from goalward.evaluate.specs import REFERENCE
-from goalward.evaluate.statistics import Rate, design_effect, success_rate
+from goalward.evaluation.latency import Latency, SpeedUp
+from goalward.evaluation.results import ALL, EpisodeResult, MethodSummary, ResultsFile, summarise
+from goalward.evaluation.specs import REFERENCE
+from goalward.evaluation.statistics import Rate, design_effect, success_rate
 from goalward.experiments.paper import paper_tables, trajectory_figure
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,9 +24,9 @@ from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.hdf5 import merge_episodes, write_episode
 from goalward.data.splits import SplitConfig
 from goalward.data.windows import ActionScaler
-from goalward.evaluate.pairs import Pairs, PairsConfig, draw_pairs, save_pairs
-from goalward.evaluate.results import EpisodeResult
-from goalward.evaluate.simulators import SimulatorPool, StepResult
+from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs, save_pairs
+from goalward.evaluation.results import EpisodeResult
+from goalward.evaluation.simulators import SimulatorPool, StepResult
 from goalward.planning.hybrid import HybridConfig, HybridController
 from goalward.planning.mpc import MPCConfig, MPCController
 from goalward.planning.solvers import CEM, ICEM, MPPI, AnySolver, Gradient

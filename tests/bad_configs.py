@@ -9,9 +9,9 @@ from goalward.core.config import to_json
 from goalward.data.collect import CollectConfig
 from goalward.data.splits import SplitConfig
 from goalward.data.windows import ActionScaler
-from goalward.evaluate.baselines import FloorsConfig
-from goalward.evaluate.pairs import PairsConfig
-from goalward.evaluate.results import EpisodeResult
+from goalward.evaluation.baselines import FloorsConfig
+from goalward.evaluation.pairs import PairsConfig
+from goalward.evaluation.results import EpisodeResult
 from goalward.tasks.task import RenderConfig
 from goalward.world.encoders import ConvConfig, ViTConfig
 from goalward.world.latents import EmbedConfig

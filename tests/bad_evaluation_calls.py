@@ -41,8 +41,8 @@ from bad_values import (
     write,
 )
 from goalward.control.controller import ZeroController
-from goalward.evaluate.cells import EvaluationConfig
-from goalward.evaluate.pairs import (
+from goalward.evaluation.cells import EvaluationConfig
+from goalward.evaluation.pairs import (
     PairIndex,
     PairsConfig,
     attempts,
@@ -50,10 +50,10 @@ from goalward.evaluate.pairs import (
     draw_pairs,
     load_pairs,
 )
-from goalward.evaluate.results import summarise_method
-from goalward.evaluate.rollout import action_jerk, is_monotone, latent_distances, run_attempts
-from goalward.evaluate.specs import Models, make_method, names
-from goalward.evaluate.statistics import paired_difference, success_rate
+from goalward.evaluation.results import summarise_method
+from goalward.evaluation.rollout import action_jerk, is_monotone, latent_distances, run_attempts
+from goalward.evaluation.specs import Models, make_method, names
+from goalward.evaluation.statistics import paired_difference, success_rate
 from goalward.tasks import get_task
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from goalward.core.config import read_json
-from goalward.evaluate.results import ResultsFile
+from goalward.evaluation.results import ResultsFile
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.stored import stored_table
 from goalward.planning.mpc import MPCConfig

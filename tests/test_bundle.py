@@ -19,7 +19,7 @@ from goalward.control.checkpoint import (
     save_trained_idm,
 )
 from goalward.defaults import ProtocolName
-from goalward.evaluate.pairs import PairsConfig, draw_pairs, save_pairs
+from goalward.evaluation.pairs import PairsConfig, draw_pairs, save_pairs
 from goalward.tasks import get_task
 from test_cli import refusal
 from test_evaluate_cli import controller_fixture, episodes_fixture  # noqa: F401

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from goalward.evaluate.latency import Latency
-from goalward.evaluate.results import EpisodeResult
-from goalward.evaluate.statistics import unpaired_difference
+from goalward.evaluation.latency import Latency
+from goalward.evaluation.results import EpisodeResult
+from goalward.evaluation.statistics import unpaired_difference
 from goalward.experiments.catalog import EXPERIMENTS
 from goalward.experiments.claims import judge_claim
 from goalward.experiments.experiment import Claim

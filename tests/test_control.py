@@ -14,9 +14,9 @@ import pytest
 from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
 from goalward.engines.local import actors
-from goalward.evaluate.pairs import Pair, attempts, draw_pair_index
-from goalward.evaluate.rollout import Episode, run_attempts
-from goalward.evaluate.simulators import SimulatorPool, begin, run_episode, simulator_pool
+from goalward.evaluation.pairs import Pair, attempts, draw_pair_index
+from goalward.evaluation.rollout import Episode, run_attempts
+from goalward.evaluation.simulators import SimulatorPool, begin, run_episode, simulator_pool
 from goalward.tasks import get_task
 from goalward.tasks.task import RenderConfig
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalward.evaluate.results import summarise_method
-from goalward.evaluate.statistics import (
+from goalward.evaluation.results import summarise_method
+from goalward.evaluation.statistics import (
     design_effect,
     jerk_difference,
     paired_difference,

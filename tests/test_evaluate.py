@@ -19,15 +19,15 @@ from goalward.core.random import generator
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
-from goalward.evaluate.baselines import (
+from goalward.evaluation.baselines import (
     FloorsConfig,
     floor_policies,
     make_jobs,
     measure_floors,
     num_episodes,
 )
-from goalward.evaluate.pairs import candidate_pairs, draw_pair_index, state_rows
-from goalward.evaluate.statistics import success_rate
+from goalward.evaluation.pairs import candidate_pairs, draw_pair_index, state_rows
+from goalward.evaluation.statistics import success_rate
 from goalward.tasks import get_task
 
 pytest.importorskip("stable_worldmodel")

@@ -24,8 +24,8 @@ from goalward.control.checkpoint import load_trained_idm, save_trained_idm
 from goalward.control.train import train_controller
 from goalward.data.splits import SplitConfig
 from goalward.data.windows import ActionScaler
-from goalward.evaluate.pairs import PairsConfig
-from goalward.evaluate.run import prepare_pairs
+from goalward.evaluation.pairs import PairsConfig
+from goalward.evaluation.run import prepare_pairs
 from goalward.tasks import get_task
 from goalward.world.checkpoint import save_world
 from goalward.world.encoders import ConvConfig

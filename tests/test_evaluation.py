@@ -17,13 +17,13 @@ from goalward.core.arrays import Array
 from goalward.core.machine import Provenance
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import split_episodes
-from goalward.evaluate.cells import ControllerSpec, EvaluationConfig, Observer, run_cell
-from goalward.evaluate.latency import Latency, SpeedUp, measure_latency
-from goalward.evaluate.pairs import Pairs, PairsConfig, draw_pairs, load_pairs, save_pairs
-from goalward.evaluate.results import EpisodeResult, ResultsFile, pair_subsets, summarise_method
-from goalward.evaluate.rollout import action_jerk, closing_share, final_errors, is_monotone
-from goalward.evaluate.run import Evaluation
-from goalward.evaluate.simulators import SimulatorPool, simulator_pool
+from goalward.evaluation.cells import ControllerSpec, EvaluationConfig, Observer, run_cell
+from goalward.evaluation.latency import Latency, SpeedUp, measure_latency
+from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs, load_pairs, save_pairs
+from goalward.evaluation.results import EpisodeResult, ResultsFile, pair_subsets, summarise_method
+from goalward.evaluation.rollout import action_jerk, closing_share, final_errors, is_monotone
+from goalward.evaluation.run import Evaluation
+from goalward.evaluation.simulators import SimulatorPool, simulator_pool
 from goalward.tasks import get_task
 from goalward.world.frozen import FrameEncoder
 from goalward.world.lewm import LeWM
@@ -94,7 +94,7 @@ def test_the_pairs_id_changes_with_any_bit(pairs: Pairs) -> None:
 def test_pairs_come_from_test_episodes_unless_asked_otherwise(
     dataset: Callable[[str], Path],
 ) -> None:
-    from goalward.evaluate.pairs import draw_pair_index
+    from goalward.evaluation.pairs import draw_pair_index
 
     task = get_task("two-room")
     with open_episodes(dataset("two-room")) as episodes:
@@ -336,7 +336,7 @@ def test_a_plan_is_timed_alone_and_spread_over_its_actions(
     pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planner = Planner()
-    monkeypatch.setattr("goalward.evaluate.latency.time.perf_counter", lambda: planner.seconds)
+    monkeypatch.setattr("goalward.evaluation.latency.time.perf_counter", lambda: planner.seconds)
     frames = pairs.attempts[0].goal_frame[None]
     found = measure_latency(lambda: planner, frames, decisions=12, budget=50)
     assert found.plan == pytest.approx(1000) and found.p50 == pytest.approx(1)

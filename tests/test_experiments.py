@@ -20,7 +20,7 @@ from goalward.control.train import ControllerConfig, IDMSchedule
 from goalward.core.config import override
 from goalward.core.machine import machine
 from goalward.data.episodes import open_episodes
-from goalward.evaluate.results import EpisodeResult
+from goalward.evaluation.results import EpisodeResult
 from goalward.experiments import ablations, catalog, pictures
 from goalward.experiments.analyses import latent_geometry, pairwise_cells
 from goalward.experiments.catalog import EXPERIMENTS, STUDIES, find_experiments

@@ -13,8 +13,8 @@ from PIL.ImageColor import getrgb
 
 from goalward.core.arrays import Array
 from goalward.core.figures import GREEN, VERMILION
-from goalward.evaluate import video as filmstrip
-from goalward.evaluate.video import Strip, save_filmstrip, save_gif
+from goalward.evaluation import video as filmstrip
+from goalward.evaluation.video import Strip, save_filmstrip, save_gif
 from picture_helpers import pixels
 
 SIDE = 32  # shown at 96: three times

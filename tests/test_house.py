@@ -38,11 +38,11 @@ LAYERS = (
     {"data"},
     {"world"},
     {"control", "planning", "runtime"},
-    {"evaluate"},
+    {"evaluation"},
     {"presets", "bundle"},
     {"pipeline"},
     {"experiments"},
-    {"doctor"},
+    {"diagnostics"},
     {"commands", "cli"},
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

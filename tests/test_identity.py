@@ -27,10 +27,10 @@ from goalward.core.arrays import Array
 from goalward.core.config import to_json
 from goalward.core.random import generator
 from goalward.data.collect import record_episode
-from goalward.evaluate.cells import Observer
-from goalward.evaluate.run import Run, evaluate
-from goalward.evaluate.simulators import SimulatorPools
-from goalward.evaluate.specs import Models, make_method
+from goalward.evaluation.cells import Observer
+from goalward.evaluation.run import Run, evaluate
+from goalward.evaluation.simulators import SimulatorPools
+from goalward.evaluation.specs import Models, make_method
 from goalward.experiments.experiment import Cell
 from goalward.experiments.run import Lab
 from goalward.planning.cost import LatentCost

@@ -18,10 +18,10 @@ from goalward import cli
 from goalward.core.config import read_config
 from goalward.core.figures import add_common_legend, new_figure, save_figure
 from goalward.core.machine import Provenance
-from goalward.evaluate.latency import Latency
-from goalward.evaluate.results import summarise_method
-from goalward.evaluate.statistics import Difference
-from goalward.evaluate.video import Strip, save_gif
+from goalward.evaluation.latency import Latency
+from goalward.evaluation.results import summarise_method
+from goalward.evaluation.statistics import Difference
+from goalward.evaluation.video import Strip, save_gif
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.claims import Verdict
 from goalward.experiments.experiment import Chart, Experiment, Fact

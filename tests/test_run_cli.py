@@ -11,7 +11,7 @@ import pytest
 from goalward import cli
 from goalward.control.act import load_controller
 from goalward.core.config import read_config
-from goalward.evaluate.pairs import load_pairs
+from goalward.evaluation.pairs import load_pairs
 from goalward.world.train import WorldReport
 from test_cli import refusal
 

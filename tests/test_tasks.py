@@ -11,8 +11,8 @@ import pytest
 
 from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
-from goalward.evaluate.pairs import candidate_pairs, state_rows
-from goalward.evaluate.simulators import begin, run_episode
+from goalward.evaluation.pairs import candidate_pairs, state_rows
+from goalward.evaluation.simulators import begin, run_episode
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.cube import CubeSimulator
 from goalward.tasks.reacher import JointTargets

@@ -62,9 +62,9 @@ from goalward.control.swm_policy import SwmPolicy
 from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import SplitConfig
-from goalward.evaluate.pairs import Pair, attempts, draw_pair_index
-from goalward.evaluate.rollout import Episode, run_attempts
-from goalward.evaluate.simulators import SimulatorPool, simulator_pool
+from goalward.evaluation.pairs import Pair, attempts, draw_pair_index
+from goalward.evaluation.rollout import Episode, run_attempts
+from goalward.evaluation.simulators import SimulatorPool, simulator_pool
 from goalward.tasks import get_task
 from goalward.tasks.push_t import SceneCanvas
 from goalward.tasks.task import RenderConfig
@@ -184,7 +184,7 @@ def in_this_process(make: Any, setting: Any, *, workers: int) -> Iterator[Any]:
 def pool_fixture(work: Work) -> Iterator[SimulatorPool]:
     scene = RenderConfig(image_size=SIDE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("goalward.evaluate.simulators.servants", in_this_process)
+        patch.setattr("goalward.evaluation.simulators.servants", in_this_process)
         with simulator_pool(work.task, "paper", scene, number=5, workers=1) as pool:
             yield pool
 

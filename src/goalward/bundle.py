@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from goalward.defaults import ProtocolName
-from goalward.evaluate.pairs import Pairs, load_pairs
+from goalward.evaluation.pairs import Pairs, load_pairs
 from goalward.tasks import get_task
 
 FOLDER = Path(__file__).parent / "bundled"

@@ -20,7 +20,7 @@ from goalward.core.machine import choose_device, choose_devices
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.defaults import ModelKind, PresetName
-from goalward.evaluate.pairs import PairsConfig
+from goalward.evaluation.pairs import PairsConfig
 from goalward.presets import controller_config, world_config
 from goalward.tasks.task import RenderConfig, Task
 from goalward.world.latents import Latents, embed

@@ -110,7 +110,7 @@ class Inspect:
         from goalward.data.episodes import open_episodes
         from goalward.data.summary import save_contact_sheet, summarise, task_name
         from goalward.data.windows import obstacles
-        from goalward.evaluate.baselines import solved_share
+        from goalward.evaluation.baselines import solved_share
         from goalward.tasks import TASKS, get_task
 
         with open_episodes(self.path) as episodes:
@@ -190,7 +190,7 @@ class Floors:
         from goalward.core.machine import usable_cpus
         from goalward.data.episodes import open_episodes
         from goalward.data.summary import task_name
-        from goalward.evaluate.baselines import (
+        from goalward.evaluation.baselines import (
             FloorsConfig,
             measure_floors,
             num_episodes,

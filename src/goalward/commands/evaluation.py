@@ -70,9 +70,9 @@ class Evaluate:
         """Evaluate and print the table."""
         from goalward.commands.evaluation_setup import evaluation_runs, pairs_to_compare_on
         from goalward.core.machine import usable_cpus, use_threads
-        from goalward.evaluate.pairs import PairsConfig
-        from goalward.evaluate.run import evaluate
-        from goalward.evaluate.video import save_comparison
+        from goalward.evaluation.pairs import PairsConfig
+        from goalward.evaluation.run import evaluate
+        from goalward.evaluation.video import save_comparison
         from goalward.tasks import get_task
 
         use_threads(self.threads)
@@ -123,7 +123,7 @@ class Evaluate:
         from goalward.control.controller import MOST_STEPS
         from goalward.core.checks import whole_number
         from goalward.engines.local import require_workers
-        from goalward.evaluate.video import require_pairs
+        from goalward.evaluation.video import require_pairs
 
         require_workers(workers)
         whole_number(self.budget, "budget", most=MOST_STEPS)

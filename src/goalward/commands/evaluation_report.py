@@ -10,8 +10,8 @@ from goalward.core import console
 from goalward.core.config import to_json
 
 if TYPE_CHECKING:
-    from goalward.evaluate.results import MethodSummary
-    from goalward.evaluate.run import Evaluation
+    from goalward.evaluation.results import MethodSummary
+    from goalward.evaluation.run import Evaluation
 
 
 def evaluation_facts(found: Evaluation, pictures: Sequence[Path]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def evaluation_facts(found: Evaluation, pictures: Sequence[Path]) -> dict[str, A
 
 def show_evaluation(found: Evaluation, folder: Path, pictures: Sequence[Path]) -> None:
     """Print what was measured and where it is."""
-    from goalward.evaluate.results import ALL
+    from goalward.evaluation.results import ALL
 
     summaries = found.summaries()
     config = found.pairs.metadata.config

@@ -15,10 +15,10 @@ from goalward.control.checkpoint import TrainedIDM, load_trained_idm
 from goalward.core.config import differences, to_json
 from goalward.core.machine import choose_device
 from goalward.data.splits import SplitConfig
-from goalward.evaluate.cells import ControllerSpec, Observer
-from goalward.evaluate.pairs import Pairs, PairsConfig, save_pairs
-from goalward.evaluate.run import PAIRS, Run, prepare_pairs
-from goalward.evaluate.specs import Models, make_method, names, onnx_method, require_method
+from goalward.evaluation.cells import ControllerSpec, Observer
+from goalward.evaluation.pairs import Pairs, PairsConfig, save_pairs
+from goalward.evaluation.run import PAIRS, Run, prepare_pairs
+from goalward.evaluation.specs import Models, make_method, names, onnx_method, require_method
 from goalward.runtime.onnx import SUFFIX as ONNX
 from goalward.tasks.task import Task
 from goalward.world.frozen import FrameEncoder

@@ -20,7 +20,7 @@ class Doctor:
 
     def run(self) -> int:
         """Print the findings; exit code 1 when something is missing."""
-        from goalward.doctor import examine
+        from goalward.diagnostics import examine
 
         findings = list(examine(self.out))
         healthy = all(finding.ok for finding in findings)

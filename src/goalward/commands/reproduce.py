@@ -60,7 +60,7 @@ class Reproduce:
         from goalward.core.checks import whole_number
         from goalward.core.config import to_json
         from goalward.core.machine import this_origin, usable_cpus, use_threads
-        from goalward.evaluate.simulators import SimulatorPools
+        from goalward.evaluation.simulators import SimulatorPools
         from goalward.experiments.run import Lab
         from goalward.experiments.stored import require_room
 

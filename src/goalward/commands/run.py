@@ -16,7 +16,7 @@ from goalward.core import console
 from goalward.core.console import Update
 
 if TYPE_CHECKING:
-    from goalward.evaluate.run import Evaluation
+    from goalward.evaluation.run import Evaluation
     from goalward.pipeline import Pipeline
 
 METHODS = ("gc-idm", "cem", "random")
@@ -88,9 +88,9 @@ class RunTask:
     def _compare(self, pipeline: Pipeline) -> tuple[Evaluation, list[Path]]:
         """Train, and evaluate every method on the same pairs."""
         from goalward.commands.evaluation_setup import evaluation_runs
-        from goalward.evaluate.pairs import PairsConfig
-        from goalward.evaluate.run import evaluate, prepare_pairs
-        from goalward.evaluate.video import save_comparison
+        from goalward.evaluation.pairs import PairsConfig
+        from goalward.evaluation.run import evaluate, prepare_pairs
+        from goalward.evaluation.video import save_comparison
 
         task, folder = pipeline.task, pipeline.folder / EVALUATION
         wanted = PairsConfig(

@@ -14,8 +14,8 @@ import torch
 from goalward.control.metrics import validate_controller
 from goalward.core.arrays import Array
 from goalward.core.machine import choose_device
-from goalward.evaluate.pairs import Pair
-from goalward.evaluate.simulators import SimulatorPool
+from goalward.evaluation.pairs import Pair
+from goalward.evaluation.simulators import SimulatorPool
 from goalward.experiments.experiment import Cell, Fact, Findings, Measurement
 from goalward.experiments.paper import paper_tables
 from goalward.experiments.run import NEEDS_PAIRWISE, Lab

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from goalward.evaluate.latency import Latency
-from goalward.evaluate.results import EpisodeResult
-from goalward.evaluate.statistics import (
+from goalward.evaluation.latency import Latency
+from goalward.evaluation.results import EpisodeResult
+from goalward.evaluation.statistics import (
     Difference,
     jerk_difference,
     paired_difference,

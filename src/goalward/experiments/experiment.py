@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from goalward import defaults
 from goalward.core.config import require_at_least, require_types
 from goalward.defaults import ProtocolName
-from goalward.evaluate.pairs import EpisodeSet
+from goalward.evaluation.pairs import EpisodeSet
 from goalward.planning.solvers import CEM as CEMSolver  # noqa: N811
 
 if TYPE_CHECKING:

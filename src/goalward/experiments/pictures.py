@@ -28,10 +28,10 @@ from goalward.core.figures import (
     save_figure,
     style_axes,
 )
-from goalward.evaluate.pairs import Pair
-from goalward.evaluate.rollout import run_wave
-from goalward.evaluate.simulators import SimulatorPool
-from goalward.evaluate.video import save_comparison
+from goalward.evaluation.pairs import Pair
+from goalward.evaluation.rollout import run_wave
+from goalward.evaluation.simulators import SimulatorPool
+from goalward.evaluation.video import save_comparison
 from goalward.experiments.experiment import GC_IDM, Cell, Findings
 from goalward.experiments.run import Bench, Lab
 from goalward.planning.cost import LatentCost

@@ -19,13 +19,13 @@ from goalward.core.machine import Provenance, choose_device, usable_cpus, use_th
 from goalward.data.splits import SplitConfig
 from goalward.defaults import BUDGET, GOAL_OFFSET, ModelKind, PresetName
 from goalward.engines.local import Pool, process_pool
-from goalward.evaluate.cells import EvaluationConfig, Observer
-from goalward.evaluate.latency import Latency
-from goalward.evaluate.pairs import Pairs, PairsConfig
-from goalward.evaluate.results import EpisodeResult
-from goalward.evaluate.run import Run, compare_latencies, evaluate, prepare_pairs
-from goalward.evaluate.simulators import SimulatorPool, SimulatorPools, simulator_pool
-from goalward.evaluate.specs import Models, make_method
+from goalward.evaluation.cells import EvaluationConfig, Observer
+from goalward.evaluation.latency import Latency
+from goalward.evaluation.pairs import Pairs, PairsConfig
+from goalward.evaluation.results import EpisodeResult
+from goalward.evaluation.run import Run, compare_latencies, evaluate, prepare_pairs
+from goalward.evaluation.simulators import SimulatorPool, SimulatorPools, simulator_pool
+from goalward.evaluation.specs import Models, make_method
 from goalward.experiments.experiment import Cell
 from goalward.pipeline import Bar, Pipeline, silent_bar
 from goalward.tasks import get_task

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goalward.core.machine import Provenance, this_origin
-from goalward.evaluate.latency import Latency
-from goalward.evaluate.results import EpisodeResult, MethodSummary, summarise_method
+from goalward.evaluation.latency import Latency
+from goalward.evaluation.results import EpisodeResult, MethodSummary, summarise_method
 from goalward.experiments.claims import Rows, Times, Verdict, judge_claim
 from goalward.experiments.experiment import Cell, Experiment, Fact, Label, MethodName, Study
 from goalward.experiments.run import Lab, Measured, Outcome

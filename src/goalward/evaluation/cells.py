@@ -14,9 +14,9 @@ from goalward.control.controller import MOST_STEPS, Controller
 from goalward.core.checks import format_value, whole_number
 from goalward.core.config import content_id, to_json
 from goalward.core.machine import this_origin
-from goalward.evaluate.pairs import Pair, Pairs
-from goalward.evaluate.results import EpisodeResult, ResultsFile
-from goalward.evaluate.rollout import (
+from goalward.evaluation.pairs import Pair, Pairs
+from goalward.evaluation.results import EpisodeResult, ResultsFile
+from goalward.evaluation.rollout import (
     Episode,
     action_jerk,
     closing_share,
@@ -26,7 +26,7 @@ from goalward.evaluate.rollout import (
     run_wave,
     waves,
 )
-from goalward.evaluate.simulators import SimulatorPool
+from goalward.evaluation.simulators import SimulatorPool
 from goalward.tasks import get_task
 from goalward.world.frozen import FrameEncoder
 

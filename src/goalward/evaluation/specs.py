@@ -16,7 +16,7 @@ from goalward.control.controller import Controller, RandomController, ZeroContro
 from goalward.control.horizon import HorizonConfig
 from goalward.core.checks import format_value
 from goalward.core.config import override
-from goalward.evaluate.cells import ControllerSpec
+from goalward.evaluation.cells import ControllerSpec
 from goalward.planning.hybrid import HybridConfig, HybridController
 from goalward.planning.mpc import MPCConfig, MPCController
 from goalward.planning.solvers import CEM, ICEM, MPPI, SOLVERS, Gradient

@@ -20,9 +20,9 @@ from goalward.core.random import generator
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.engines.local import process_pool
-from goalward.evaluate.pairs import Pairs, candidate_pairs, draw_pair_index, state_rows
-from goalward.evaluate.simulators import begin, run_episode
-from goalward.evaluate.statistics import Rate, success_rate
+from goalward.evaluation.pairs import Pairs, candidate_pairs, draw_pair_index, state_rows
+from goalward.evaluation.simulators import begin, run_episode
+from goalward.evaluation.statistics import Rate, success_rate
 from goalward.tasks import get_task
 from goalward.tasks.task import (
     Physics,

@@ -11,8 +11,8 @@ import numpy as np
 from goalward.control.controller import MOST_STEPS, Controller
 from goalward.core.arrays import Array, real_array
 from goalward.core.checks import whole_number
-from goalward.evaluate.pairs import Pair
-from goalward.evaluate.simulators import SimulatorPool, StepResult
+from goalward.evaluation.pairs import Pair
+from goalward.evaluation.simulators import SimulatorPool, StepResult
 from goalward.tasks.task import ProbeTarget, State, wrap_angle
 
 

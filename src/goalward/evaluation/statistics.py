@@ -13,7 +13,7 @@ from goalward.core.arrays import Array
 from goalward.core.checks import finite_number, whole_number
 
 if TYPE_CHECKING:
-    from goalward.evaluate.results import EpisodeResult
+    from goalward.evaluation.results import EpisodeResult
 
 
 NORMAL_95 = 1.959963984540054  # two-sided 95% quantile of the normal distribution

@@ -16,10 +16,10 @@ from goalward.core.arrays import Array
 from goalward.core.config import content_id
 from goalward.core.figures import GREEN, GRID, INK, VERMILION
 from goalward.core.files import atomic_write
-from goalward.evaluate.pairs import Pair, Pairs
-from goalward.evaluate.rollout import run_wave
-from goalward.evaluate.run import Run
-from goalward.evaluate.simulators import SimulatorPool, simulator_pool
+from goalward.evaluation.pairs import Pair, Pairs
+from goalward.evaluation.rollout import run_wave
+from goalward.evaluation.run import Run
+from goalward.evaluation.simulators import SimulatorPool, simulator_pool
 
 MIN_TILE = 96  # pixels a side that a frame is shown at, at least
 WHITE = "#FFFFFF"

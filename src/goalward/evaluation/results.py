@@ -22,8 +22,8 @@ from goalward.core.config import (
     write_json,
 )
 from goalward.core.machine import Provenance
-from goalward.evaluate.pairs import Pair
-from goalward.evaluate.statistics import (
+from goalward.evaluation.pairs import Pair
+from goalward.evaluation.statistics import (
     Difference,
     Rate,
     by_pair,

@@ -20,12 +20,12 @@ from goalward import defaults
 from goalward.core.config import content_id, differences, from_json, read_json, to_json, write_json
 from goalward.core.machine import Provenance, processor, this_origin
 from goalward.data.episodes import episodes_id, open_episodes
-from goalward.evaluate.cells import ControllerSpec, EvaluationConfig, Observer, run_cell
-from goalward.evaluate.latency import Latency, SpeedUp, measure_latency
-from goalward.evaluate.pairs import Pairs, PairsConfig, draw_pairs, load_pairs, save_pairs
-from goalward.evaluate.results import EpisodeResult, MethodSummary, pair_subsets, summarise
-from goalward.evaluate.simulators import SimulatorPools
-from goalward.evaluate.specs import REFERENCE
+from goalward.evaluation.cells import ControllerSpec, EvaluationConfig, Observer, run_cell
+from goalward.evaluation.latency import Latency, SpeedUp, measure_latency
+from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs, load_pairs, save_pairs
+from goalward.evaluation.results import EpisodeResult, MethodSummary, pair_subsets, summarise
+from goalward.evaluation.simulators import SimulatorPools
+from goalward.evaluation.specs import REFERENCE
 from goalward.tasks import get_task
 
 PAIRS, LATENCY = "pairs.npz", "latency-{}.json"
