@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from goalward.core.config import (
+    NonNegative,
     Positive,
     canonical,
+    check_values,
     config,
     content_id,
     differences,
@@ -96,6 +99,9 @@ CONFIGS = st.builds(
 )
 
 
+KINDS = "encoder.kind: expected 'vit', 'cnn' or 3, got "
+
+
 def changed(path: str, value: Any) -> dict[str, Any]:
     """The JSON of the default Config with the value at a dotted path replaced."""
     data = to_json(Config(limit=1.0, schedule=Cosine()))
@@ -130,7 +136,7 @@ def test_a_config_read_back_keeps_its_id(config: Config) -> None:
         ("seed", None, "seed: expected int, got None (NoneType)"),
         ("name", 3, "name: expected str, got 3 (int)"),
         ("fast", 1, "fast: expected bool, got 1 (int)"),
-        ("encoder.kind", "rnn", "encoder.kind: expected 'vit', 'cnn' or 3, got 'rnn' (str)"),
+        ("encoder.kind", "resnet", "encoder.kind: expected 'vit', 'cnn' or 3, got 'resnet'"),
         ("encoder.kind", 3.5, "encoder.kind: expected 'vit', 'cnn' or 3, got 3.5 (float)"),
         ("encoder", [], "encoder: expected an object, got [] (list)"),
         ("extra", 1, "extra: expected an object, got 1 (int)"),
@@ -144,7 +150,8 @@ def test_a_config_read_back_keeps_its_id(config: Config) -> None:
         ("encoder.width", 0, "encoder.width must be at least 1, got 0"),
         ("encoder.width", 2**63, f"encoder.width must be at most {2**63 - 1}, got {2**63}"),
         ("fast", True, "fast goes without a limit"),
-        ("schedule.type", "step", "schedule.type: expected 'linear' or 'cosine', got 'step' (str)"),
+        ("schedule.type", "step", "schedule.type: expected 'linear' or 'cosine', got 'step'"),
+        ("encoder.kind", "vitt", KINDS + "'vitt', did you mean 'vit'?"),
         ("schedule.steps", "a", "schedule.steps: expected int, got 'a' (str)"),
         ("encoder.widht", 8, "encoder.widht: unknown key, did you mean 'width'?"),
         ("zzz", 8, "zzz: unknown key"),
@@ -181,6 +188,50 @@ def test_a_config_made_in_python_is_checked_too(values: dict[str, Any], message:
     with pytest.raises(ValueError) as caught:
         replace(Config(), **values)
     assert str(caught.value) == message
+
+
+class Recording:
+    """Stands for a noun of the public API."""
+
+
+ARGUMENTS: dict[str, Any] = {
+    "episodes": Positive | None,
+    "preset": Literal["paper", "cpu-long", "cpu", "smoke"],
+    "source": str | os.PathLike[str] | Recording,
+    "seeds": Sequence[NonNegative],
+    "options": Sequence[str | Recording],
+    "threads": Literal["auto"] | Positive,
+    "progress": Callable[[int], None] | None,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("episodes", 0, "episodes must be at least 1, got 0"),
+        ("episodes", True, "episodes: expected int, got True (bool)"),
+        ("preset", "cpi", "preset: expected 'paper', 'cpu-long', 'cpu' or 'smoke', got 'cpi', did"),
+        ("preset", None, "preset: expected 'paper', 'cpu-long', 'cpu' or 'smoke', got None (None"),
+        ("source", 3, "source: expected a path or Recording, got 3 (int)"),
+        ("seeds", "ab", "seeds: expected a list or tuple, got 'ab' (str)"),
+        ("seeds", (0, -1), "seeds[1] must be at least 0, got -1"),
+        ("options", ("a", 3), "options[1]: expected str or Recording, got 3 (int)"),
+        ("threads", "aut", "threads: expected 'auto' or int, got 'aut', did you mean 'auto'?"),
+        ("progress", 3, "progress: expected a function, got 3 (int)"),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_refused_by_name(
+    name: str, value: Any, message: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        check_values("collect", ARGUMENTS, {"seeds": (), name: value})
+    assert str(caught.value).startswith(message)
+
+
+def test_arguments_that_fit_are_accepted() -> None:
+    good = {"episodes": None, "source": Path("a"), "seeds": [0, 1], "options": (Recording(), "a")}
+    check_values("collect", ARGUMENTS, {**good, "progress": print})
+    check_values("collect", ARGUMENTS, {"source": Recording(), "seeds": (0,)})
 
 
 def test_a_config_is_frozen_and_can_be_sent_to_another_process() -> None:

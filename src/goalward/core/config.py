@@ -12,12 +12,24 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
-from functools import cache, wraps
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, reduce, wraps
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.dataclasses import rebuild_dataclass
 from pydantic_core import ErrorDetails
@@ -46,6 +58,8 @@ Share = Annotated[float, Field(gt=0, le=1)]  # (0, 1]
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]  # (0, 1)
 ClosedFraction = Annotated[float, Field(ge=0, le=1)]  # [0, 1]
 
+KNOWN_MODULES = ("builtins", "pathlib", "os", "typing", "collections.abc")  # of types for pydantic
+
 # pydantic's error types, in our words
 EXPECTED = {
     "int_type": "int",
@@ -55,8 +69,13 @@ EXPECTED = {
     "bool_type": "bool",
     "dict_type": "an object",
     "dataclass_type": "an object",
+    "list_type": "a list",
+    "path_type": "a path",
+    "callable_type": "a function",
+    "sequence_str": "a list or tuple",
     "json_invalid": "Unicode text",
 }
+CLASSES = {"Sequence": "a list or tuple", "PathLike": "a path", "Path": "a path"}
 RANGES = {
     "greater_than": "above {gt}",
     "greater_than_equal": "at least {ge}",
@@ -137,6 +156,41 @@ def override(config: T, assignments: Sequence[str]) -> T:
             raise ValueError(f"{_name(name)}: no such value, {hint}")
         place[last] = _json_or_text(text)
     return from_json(type(config), data)
+
+
+def check_values(name: str, types: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Checks the arguments of a function of the public API as strictly as a config's fields.
+
+    Args:
+        name: The function's name.
+        types: Annotations by argument, as `typing.get_type_hints(function, include_extras=True)`.
+        values: Arguments, each of which has an annotation.
+    """
+    wanted = tuple(_checkable(types[key]) for key in values)
+    adapter = TypeAdapter[Any](tuple[wanted], config=STRICT)  # type: ignore[valid-type]
+    try:
+        adapter.validate_python(tuple(values.values()))
+    except ValidationError as error:
+        inner = [
+            ErrorDetails({**e, "loc": ([*values][int(e["loc"][0])], *e["loc"][1:])})
+            for e in error.errors()
+        ]
+        raise ValueError(_refusal(type(name, (), {}), dict(values), inner)) from None
+
+
+def _checkable(hint: Any) -> Any:
+    """An annotation in which our own classes stand for `isinstance`; others stay strict types."""
+    arguments = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return reduce(or_, map(_checkable, arguments))
+    if get_origin(hint) is Annotated:
+        with_ranges = (_checkable(arguments[0]), *arguments[1:])
+        return Annotated[with_ranges]
+    if isinstance(hint, type) and not arguments and hint.__module__ not in KNOWN_MODULES:
+        return InstanceOf[hint]  # type: ignore[misc]
+    if get_origin(hint) in (Sequence, tuple, list):
+        return get_origin(hint)[tuple(map(_checkable, arguments))]
+    return hint
 
 
 def canonical(data: Any) -> str:
@@ -283,10 +337,6 @@ def _refusal(cls: type, data: Any, errors: Sequence[ErrorDetails]) -> str:
     if error["type"] == UNKNOWN:
         near = difflib.get_close_matches(str(place[-1]), _names(cls, place[:-1]), n=1)
         return f"{_dotted(place)}: unknown key" + (f", did you mean {near[0]!r}?" if near else "")
-    if error["type"] == OTHER_CHOICE:
-        same = [e for those in members.values() for p, e in those if p == place]
-        choices = dict.fromkeys(e["ctx"]["expected"] for e in same if e["type"] == OTHER_CHOICE)
-        return _mismatch(place, " or ".join(choices), error["input"])
     where = _dotted(place)
     if error["type"] == "value_error":  # a rule across fields
         return one_line(
@@ -297,15 +347,27 @@ def _refusal(cls: type, data: Any, errors: Sequence[ErrorDetails]) -> str:
     if error["type"] in RANGES:
         bound = RANGES[error["type"]].format(**error["ctx"]).removesuffix(".0")
         return f"{where} must be {bound}, got {format_value(error['input'])}"
-    return _mismatch(place or (cls.__name__,), _expected(error), error["input"])
+    same = [e for those in members.values() for p, e in those if p == place]
+    value, kinds = error["input"], dict.fromkeys(map(_expected, same))
+    if "a path" in kinds:  # what `str | Path` asks for
+        kinds.pop("str", None)
+    choices = re.findall(r"'([^']*)'", " ".join(kinds)) if isinstance(value, str) else []
+    near = difflib.get_close_matches(value, choices, n=1) if choices else []
+    found = format_value(value) + ("" if choices else f" ({type(value).__name__})")
+    hint = f", did you mean {near[0]!r}?" if near else ""
+    return f"{where or cls.__name__}: expected {' or '.join(kinds)}, got {found}{hint}"
 
 
 def _expected(error: ErrorDetails) -> str:
-    if error["type"] == "tuple_type":
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "tuple_type":
         return "a tuple" if isinstance(error["input"], list) else "a list"
-    if error["type"] == "dataclass_exact_type":
-        return str(error["ctx"]["class_name"])
-    return EXPECTED.get(error["type"], error["msg"].lower())
+    if kind == OTHER_CHOICE:
+        return str(context["expected"])
+    if kind in ("dataclass_exact_type", "is_instance_of"):
+        name = str(context.get("class_name", context.get("class")))
+        return CLASSES.get(name, name)
+    return EXPECTED.get(kind, error["msg"].lower())
 
 
 def _place(data: Any, error: ErrorDetails) -> tuple[Place, Place]:
@@ -339,11 +401,6 @@ def _dataclasses(hint: Any) -> list[type]:
     return [one for argument in get_args(hint) for one in _dataclasses(argument)]
 
 
-def _mismatch(place: Place, expected: str, value: Any) -> str:
-    found = f"{format_value(value)} ({type(value).__name__})"
-    return f"{_dotted(place)}: expected {expected}, got {found}"
-
-
 def _dotted(place: Place) -> str:
     steps = (f"[{step}]" if isinstance(step, int) else f".{_name(step)}" for step in place)
     return "".join(steps).removeprefix(".")
@@ -374,7 +431,8 @@ def require_types(config: DataclassInstance) -> None:
         raise ValueError(_refusal(cls, values, inner)) from None
     for name, value in values.items():
         if isinstance(value, int) and abs(value) > LARGEST:
-            raise ValueError(_mismatch((name,), "a whole number of 64 bits", value))
+            shown = f"{format_value(value)} ({type(value).__name__})"
+            raise ValueError(f"{name}: expected a whole number of 64 bits, got {shown}")
 
 
 @cache
