@@ -78,11 +78,11 @@ is close to the slowest. In *an episode*, a plan that was begun is paid in full.
 process, which holds all models.
 """
 
-MONOTONE = """\
-*Monotone* is the share of episodes in which the latent distance to the goal falls at every step, as
-the paper defines it; *closing* the mean share of steps at which it falls (the third number, where
-that was measured). The paper's figures (in brackets) are so high for CEM's shaking actions that
-they may be of the second kind.
+MONOTONIC = """\
+*Monotonic* is the share of episodes in which the latent distance to the goal falls at every step,
+as the paper defines it; *approach rate* the mean share of steps at which it falls (the third
+number, where that was measured). The paper's figures (in brackets) are so high for CEM's shaking
+actions that they may be of the second kind.
 """
 
 
@@ -199,8 +199,8 @@ def _section(preset: str, protocol: str, found: list[Comparison]) -> Iterator[st
     yield from _differences(found, size)
     yield COSTS
     yield from _costs(found, size)
-    yield f"### Trajectories, n = {size}: mean action jerk; monotone; closing\n"
-    yield MONOTONE
+    yield f"### Trajectories, n = {size}: mean action jerk; monotonic; approach rate\n"
+    yield MONOTONIC
     yield from _trajectories(found, size, with_paper=with_paper)
     yield from _training(found)
     yield provenance([c.about for c in found]) + "\n"
@@ -269,7 +269,7 @@ def _differences(found: Sequence[Comparison], size: int) -> Iterator[str]:
 
 
 def _difference(summary: MethodSummary | None) -> str:
-    return "" if summary is None or summary.versus is None else str(summary.versus)
+    return "" if summary is None or summary.difference is None else str(summary.difference)
 
 
 def _costs(found: Sequence[Comparison], size: int) -> Iterator[str]:
@@ -288,7 +288,10 @@ def _cost(comparison: Comparison, summary: MethodSummary) -> list[str]:
     return [
         comparison.task,
         NAMES.get(summary.method, summary.method),
-        *(f"{v:,.2f}" for v in (time.mean, time.p50, time.p99, summary.decision_ms, time.plan)),
+        *(
+            f"{v:,.2f}"
+            for v in (time.mean, time.p50, time.p99, summary.batched_latency_ms, time.plan)
+        ),
         f"{faster.decision:,.0f}x" if faster.decision >= 10 else f"{faster.decision:.2g}x",
         f"{faster.plan:,.0f}x" if faster.plan >= 10 else f"{faster.plan:.2g}x",
         f"{time.episode(summary.steps, summary.plans):,.0f}",
@@ -307,10 +310,10 @@ def _trajectories(found: Sequence[Comparison], size: int, *, with_paper: bool) -
 
 def _trajectory(comparison: Comparison, size: int, method: str, with_paper: bool) -> str:
     summary = comparison.summaries(size).get(method)
-    if summary is None or summary.jerk is None or summary.monotone is None:
+    if summary is None or summary.jerk is None or summary.monotonic is None:
         return ""
-    cell = f"{summary.jerk:.3f}; {100 * summary.monotone:.0f}%"
-    cell += "" if summary.closing is None else f"; {100 * summary.closing:.0f}%"
+    cell = f"{summary.jerk:.3f}; {100 * summary.monotonic:.0f}%"
+    cell += "" if summary.approach_rate is None else f"; {100 * summary.approach_rate:.0f}%"
     paper = trajectory_figure(comparison.task, method) if with_paper else None
     return cell if paper is None else f"{cell} [{paper[0]:g}; {paper[1]:g}%]"
 

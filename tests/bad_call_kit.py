@@ -65,7 +65,7 @@ ROW: dict[str, Any] = {
     "task": "two-room",
     "protocol": "paper",
     "method": "m",
-    "cell": "c",
+    "run_id": "c",
     "pairs": "p",
     "seed": 0,
     "pair": 0,
@@ -73,14 +73,14 @@ ROW: dict[str, Any] = {
     "success": True,
     "steps": 10,
     "jerk": 0.5,
-    "monotone": True,
-    "closing": 1.0,
+    "monotonic": True,
+    "approach_rate": 1.0,
     "latent_distance": 1.0,
     "errors": {"agent": 2.0},
     "episode": 0,
     "plans": None,
     "predictor_calls": 0,
-    "decision_ms": 1.0,
+    "batched_latency_ms": 1.0,
 }
 
 
@@ -229,9 +229,7 @@ CONTROLLERS: dict[str, Callable[[Kit], Any]] = {
         kit.model,
         HybridConfig(horizon=1, commit=1, search=CEM(num_samples=4, num_iters=1, num_elites=2)),
     ),
-    "interpolation": lambda kit: WaypointController(
-        kit.pairwise, WaypointsConfig(horizon=2, commit=1)
-    ),
+    "waypoints": lambda kit: WaypointController(kit.pairwise, WaypointsConfig(horizon=2, commit=1)),
 }
 
 

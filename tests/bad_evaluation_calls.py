@@ -51,7 +51,7 @@ from goalward.evaluation.pairs import (
     load_pairs,
 )
 from goalward.evaluation.results import summarise_method
-from goalward.evaluation.rollout import action_jerk, is_monotone, latent_distances, run_attempts
+from goalward.evaluation.rollout import action_jerk, is_monotonic, latent_distances, run_attempts
 from goalward.evaluation.specs import Models, make_method, names
 from goalward.evaluation.statistics import paired_difference, success_rate
 from goalward.tasks import get_task
@@ -143,7 +143,7 @@ LEAVES = {
     "cem": ("solver.num_samples", "solver.init_std", "mpc.horizon", "mpc.seed"),
     "gradient": ("solver.lr", "solver.kind", "mpc.warm_start"),
     "hybrid": ("horizon", "commit", "search.num_iters", "steps_left.level"),
-    "interpolation": ("horizon", "spread", "candidates"),
+    "waypoints": ("horizon", "spread", "candidates"),
 }
 
 
@@ -202,12 +202,12 @@ def run_some_attempts(draw: Draw, kit: Kit) -> Call:
 
 @api("actions|distances|latents|goal", lambda kit: action_jerk(np.zeros((4, 2))), examples=250)
 def trajectory(draw: Draw, kit: Kit) -> Call:
-    kind = draw(st.sampled_from(["jerk", "monotone", "latents", "goal"]))
-    shapes: dict[str, tuple[int | str, ...]] = {"monotone": ("T",), "goal": (3,)}
+    kind = draw(st.sampled_from(["jerk", "monotonic", "latents", "goal"]))
+    shapes: dict[str, tuple[int | str, ...]] = {"monotonic": ("T",), "goal": (3,)}
     bad = draw(no_array(*shapes.get(kind, ("T", "D"))))
     calls: dict[str, Call] = {
         "jerk": lambda: action_jerk(bad),
-        "monotone": lambda: is_monotone(bad),
+        "monotonic": lambda: is_monotonic(bad),
         "latents": lambda: latent_distances(bad, np.zeros(2)),
         "goal": lambda: latent_distances(np.zeros((4, 3)), bad),
     }

@@ -86,12 +86,12 @@ def test_a_claim_about_jerk_is_that_there_is_less_of_it() -> None:
 
 
 def test_a_claim_about_monotony_counts_the_episodes_that_near_their_goals_at_every_step() -> None:
-    claim = Claim(text="x", better=("a", "1"), worse=("b", "1"), about="monotone")
-    ours = [row(pair=k, success=False, monotone=k < 40) for k in range(50)]
-    theirs = [row(pair=k, success=True, monotone=k < 10) for k in range(50)]
+    claim = Claim(text="x", better=("a", "1"), worse=("b", "1"), about="monotonic")
+    ours = [row(pair=k, success=False, monotonic=k < 40) for k in range(50)]
+    theirs = [row(pair=k, success=True, monotonic=k < 10) for k in range(50)]
     found = judge_claim(claim, "push-t", {("a", "1"): ours, ("b", "1"): theirs})
     assert found is not None and found.verdict == "holds" and found.shown.endswith("points")
-    unknown = [replace(each, monotone=None) for each in theirs]
+    unknown = [replace(each, monotonic=None) for each in theirs]
     assert judge_claim(claim, "push-t", {("a", "1"): ours, ("b", "1"): unknown}) is None
 
 

@@ -21,7 +21,7 @@ from goalward.evaluation.cells import ControllerSpec, EvaluationConfig, Observer
 from goalward.evaluation.latency import Latency, SpeedUp, measure_latency
 from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs, load_pairs, save_pairs
 from goalward.evaluation.results import EpisodeResult, ResultsFile, pair_subsets, summarise_method
-from goalward.evaluation.rollout import action_jerk, closing_share, final_errors, is_monotone
+from goalward.evaluation.rollout import action_jerk, approach_rate, final_errors, is_monotonic
 from goalward.evaluation.run import Evaluation
 from goalward.evaluation.simulators import SimulatorPool, simulator_pool
 from goalward.tasks import get_task
@@ -48,7 +48,7 @@ def row(**changes: object) -> EpisodeResult:
         task="two-room",
         protocol="paper",
         method="m",
-        cell="c",
+        run_id="c",
         pairs="p",
         seed=0,
         pair=0,
@@ -57,13 +57,13 @@ def row(**changes: object) -> EpisodeResult:
         success=True,
         steps=10,
         jerk=0.5,
-        monotone=True,
-        closing=1.0,
+        monotonic=True,
+        approach_rate=1.0,
         latent_distance=1.0,
         errors={"agent": 2.0},
         plans=None,
         predictor_calls=0,
-        decision_ms=1.0,
+        batched_latency_ms=1.0,
     )
     own = {"episode": changes.get("pair", 0)}
     return replace(plain, **own | changes)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def test_files_that_are_no_pairs_are_refused(pairs: Pairs, tmp_path: Path) -> No
 
 
 def test_rows_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
-    file = ResultsFile(tmp_path / "rows" / "x.jsonl")
+    file = ResultsFile(tmp_path / "results" / "x.jsonl")
     assert file.read() == []
     file.append([row(pair=0), row(pair=1)])
     with file.path.open("a") as stream:
@@ -153,7 +153,7 @@ def test_rows_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
 
 
 def test_rows_keep_what_they_were_measured_with(tmp_path: Path) -> None:
-    file = ResultsFile(tmp_path / "rows" / "x.jsonl")
+    file = ResultsFile(tmp_path / "results" / "x.jsonl")
     assert file.origins() == ()
     first, second = (
         Provenance(machine="m", git_revision=revision, versions={"torch": "2"}) for revision in "ab"
@@ -191,13 +191,13 @@ def test_jerk_is_the_mean_norm_of_the_second_difference() -> None:
 
 
 def test_closing_is_the_share_of_steps_that_come_closer() -> None:
-    assert closing_share(np.array([3.0, 2.0, 2.5, 2.5, 1.0])) == 0.5
-    assert closing_share(np.array([3.0, 2.0])) == 1
+    assert approach_rate(np.array([3.0, 2.0, 2.5, 2.5, 1.0])) == 0.5
+    assert approach_rate(np.array([3.0, 2.0])) == 1
 
 
 def test_monotone_means_closer_at_every_step() -> None:
-    assert is_monotone(np.array([3.0, 2.0, 1.0]))
-    assert not is_monotone(np.array([3.0, 2.0, 2.0]))
+    assert is_monotonic(np.array([3.0, 2.0, 1.0]))
+    assert not is_monotonic(np.array([3.0, 2.0, 2.0]))
 
 
 def test_final_errors_are_in_the_measures_units_and_angles_come_round() -> None:
@@ -212,10 +212,18 @@ def test_final_errors_are_in_the_measures_units_and_angles_come_round() -> None:
 
 def test_the_summary_has_known_answers() -> None:
     rows = [
-        row(pair=0, seed=0, success=True, steps=10, jerk=0.2, monotone=True, decision_ms=1),
-        row(pair=1, seed=0, success=False, steps=30, jerk=None, monotone=False, decision_ms=2),
-        row(pair=0, seed=1, success=True, steps=20, jerk=0.4, monotone=True, decision_ms=1),
-        row(pair=1, seed=1, success=True, steps=20, jerk=0.6, monotone=None, decision_ms=1),
+        row(pair=0, seed=0, success=True, steps=10, jerk=0.2, monotonic=True, batched_latency_ms=1),
+        row(
+            pair=1,
+            seed=0,
+            success=False,
+            steps=30,
+            jerk=None,
+            monotonic=False,
+            batched_latency_ms=2,
+        ),
+        row(pair=0, seed=1, success=True, steps=20, jerk=0.4, monotonic=True, batched_latency_ms=1),
+        row(pair=1, seed=1, success=True, steps=20, jerk=0.6, monotonic=None, batched_latency_ms=1),
     ]
     found = summarise_method(rows)
     # Pair 0 succeeded in both seeds, pair 1 in one of two: 1.5 of 2 pairs.
@@ -223,9 +231,9 @@ def test_the_summary_has_known_answers() -> None:
     assert found.rate.mean == 0.75
     assert found.seed_std == pytest.approx(np.std([0.5, 1.0], ddof=1))
     assert found.steps == 20 and found.success_steps == pytest.approx(50 / 3)
-    assert found.jerk == pytest.approx(0.4) and found.monotone == pytest.approx(2 / 3)
-    assert found.decision_ms == pytest.approx((10 + 60 + 20 + 20) / 80)
-    assert found.versus is None
+    assert found.jerk == pytest.approx(0.4) and found.monotonic == pytest.approx(2 / 3)
+    assert found.batched_latency_ms == pytest.approx((10 + 60 + 20 + 20) / 80)
+    assert found.difference is None
 
 
 @dataclass(frozen=True)
@@ -256,7 +264,7 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
     whole = run_cell(setting, random_method(), 0, pool, tmp_path, on_episodes=tell)
     assert counts == [(0, 0), (0, 2), (0, 2), (0, 1)]
     assert [r.pair for r in whole] == [0, 1, 2, 3, 4]
-    assert all(r.monotone is not None and r.steps <= 6 for r in whole)
+    assert all(r.monotonic is not None and r.steps <= 6 for r in whole)
     file = setting.row_file(tmp_path, random_method(), 0)
     assert len(file.read()) == 5
 
@@ -266,8 +274,8 @@ def test_a_cell_is_run_once_and_goes_on_where_it_was_killed(
     lines = file.path.read_text().splitlines(keepends=True)
     file.path.write_text("".join(lines[:3]) + lines[3][:20])  # killed within the second group
     resumed = run_cell(setting, random_method(), 0, pool, tmp_path)
-    timeless = [replace(r, decision_ms=0.0) for r in resumed]
-    assert timeless == [replace(r, decision_ms=0.0) for r in whole]
+    timeless = [replace(r, batched_latency_ms=0.0) for r in resumed]
+    assert timeless == [replace(r, batched_latency_ms=0.0) for r in whole]
     stored = [json.loads(line)["pair"] for line in file.path.read_text().splitlines()]
     assert sorted(stored) == [0, 1, 2, 3, 4]
 
@@ -276,11 +284,11 @@ def test_cells_differ_by_seed_budget_method_and_pairs(pairs: Pairs) -> None:
     setting = EvaluationConfig(pairs=pairs, budget=6, environments=2)
     other = replace(random_method(), model_id="x")
     ids = {
-        setting.cell_id(random_method(), 0),
-        setting.cell_id(random_method(), 1),
-        setting.cell_id(other, 0),
-        replace(setting, budget=7).cell_id(random_method(), 0),
-        replace(setting, observer=Observer(world_id="w", encode=None)).cell_id(  # type: ignore
+        setting.run_id(random_method(), 0),
+        setting.run_id(random_method(), 1),
+        setting.run_id(other, 0),
+        replace(setting, budget=7).run_id(random_method(), 0),
+        replace(setting, observer=Observer(world_id="w", encode=None)).run_id(  # type: ignore
             random_method(), 0
         ),
     }

@@ -68,7 +68,7 @@ def test_every_change_is_one_that_its_configuration_knows(experiment: Experiment
     )
     world = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
     for _, method, cell in experiment.cells(experiment.tasks[0]):
-        plain = pairwise if method.startswith("interpolation") else controller
+        plain = pairwise if method.startswith("waypoints") else controller
         changed = override(plain, cell.controller)
         assert changed.network.latent_dim == 4
         # What an experiment asks is trained, and in a controller of its own nothing else is.
@@ -294,7 +294,7 @@ def test_cells_run_side_by_side_give_the_same_rows(smoke_runs: Path) -> None:
         ("run", 5, 1, 0, True),
         ("run", 6, 0, 0, True),
     ]
-    for path in smoke_runs.glob("smoke/two-room/pairs-*/rows/*"):
+    for path in smoke_runs.glob("smoke/two-room/pairs-*/results/*"):
         path.unlink()
     one = run_cells(lab, cells).cells
     assert {cell: timeless(found.rows) for cell, found in one.items()} == {
@@ -366,7 +366,7 @@ def test_work_says_what_tells_it_from_other_work() -> None:
     )
     assert str(Work(doing="train world", cell=cell)) == "train world push-t a=1"
     assert str(Work(doing="train", cell=cell)) == "train gc-idm push-t a=1 seed 42"
-    pairwise = replace(cell, method="interpolation")
+    pairwise = replace(cell, method="waypoints")
     assert str(Work(doing="train", cell=pairwise)) == "train pairwise push-t a=1 seed 42"
     assert str(Work(doing="collect", cell=replace(cell, demonstrator="pusher"))) == (
         "collect push-t pusher"
@@ -374,7 +374,7 @@ def test_work_says_what_tells_it_from_other_work() -> None:
 
 
 def timeless(rows: Sequence[EpisodeResult]) -> list[EpisodeResult]:
-    return [replace(row, decision_ms=0.0) for row in rows]
+    return [replace(row, batched_latency_ms=0.0) for row in rows]
 
 
 def test_a_report_without_tables_is_refused(capsys: Capture, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def rows(task: str, protocol: Any, count: int, folder: Path) -> Values:
             )
             found[name] = [
                 [int(row.success), row.steps]
-                + [round(x or 0, 6) for x in (row.jerk, row.closing, *row.errors.values())]
+                + [round(x or 0, 6) for x in (row.jerk, row.approach_rate, *row.errors.values())]
                 for row in done.rows[name]
             ]
     return found
@@ -107,7 +107,7 @@ def rows(task: str, protocol: Any, count: int, folder: Path) -> Values:
 def smoke_training(runs: Path) -> Values:
     """Two-Room's world model and inverse models by the preset `smoke`."""
     lab, found = Lab(preset="smoke", runs=runs, pairs=2, device="cpu"), {}
-    for method in ("gc-idm", "interpolation"):
+    for method in ("gc-idm", "waypoints"):
         cell = Cell(task="two-room", method=method)
         model = load_trained_idm(lab.controller(cell))
         found[method] = {"id": model_id(model), "network": weights(model.network.state_dict())}

@@ -33,16 +33,27 @@ def show_evaluation(found: Evaluation, folder: Path, pictures: Sequence[Path]) -
     config = found.pairs.metadata.config
     which = "all episodes" if config.episodes == "all" else f"{config.episodes} episodes"
     title = f"{config.task}, protocol {config.protocol}, {config.count} pairs of {which}"
-    header = ("method", "pairs", "success", "less CEM's", "steps", "jerk", "monotone", "closing")
+    header = (
+        "method",
+        "pairs",
+        "success",
+        "difference to CEM",
+        "steps",
+        "jerk",
+        "monotonic",
+        "approach rate",
+    )
     console.show_table(title, header, [_success_row(summary) for summary in summaries])
     everywhere = [summary for summary in summaries if summary.subset == ALL]
-    columns = ("method", "ms a decision", "p50", "p99", "in batches", "ms a plan")
+    columns = ("method", "ms a decision", "p50", "p99", "batched", "planning time")
     rows = [_time_row(found, summary) for summary in everywhere]
     console.show_table("Time from frames to actions", columns, rows)
     columns = ("method", "ms", "predictor calls", "decision", "plan", "MB")
     rows = [_cost_row(found, summary) for summary in everywhere]
     console.show_table("An episode; how much faster than CEM; memory of the process", columns, rows)
-    console.show_line(f"rows: {folder / 'rows'}, pairs: {folder / 'pairs.npz'} ({found.pairs.id})")
+    console.show_line(
+        f"results: {folder / 'results'}, pairs: {folder / 'pairs.npz'} ({found.pairs.id})"
+    )
     for path in pictures:
         console.show_line(f"picture: {path}")
 
@@ -54,17 +65,17 @@ def _success_row(summary: MethodSummary) -> tuple[str, ...]:
         summary.method,
         summary.subset,
         f"{summary.rate}{spread} n={summary.rate.count}{seeds}",
-        "" if summary.versus is None else str(summary.versus),
+        "" if summary.difference is None else str(summary.difference),
         f"{summary.steps:.1f}",
         _shown(summary.jerk, "{:.3f}"),
-        _shown(summary.monotone, "{:.0%}"),
-        _shown(summary.closing, "{:.0%}"),
+        _shown(summary.monotonic, "{:.0%}"),
+        _shown(summary.approach_rate, "{:.0%}"),
     )
 
 
 def _time_row(found: Evaluation, summary: MethodSummary) -> tuple[str, ...]:
     time = found.latency[summary.method]
-    shown = (time.mean, time.p50, time.p99, summary.decision_ms, time.plan)
+    shown = (time.mean, time.p50, time.p99, summary.batched_latency_ms, time.plan)
     return (summary.method, *(f"{value:,.2f}" for value in shown))
 
 

@@ -19,9 +19,9 @@ from goalward.evaluation.results import EpisodeResult, ResultsFile
 from goalward.evaluation.rollout import (
     Episode,
     action_jerk,
-    closing_share,
+    approach_rate,
     final_errors,
-    is_monotone,
+    is_monotonic,
     latent_distances,
     run_wave,
     waves,
@@ -33,7 +33,7 @@ from goalward.world.frozen import FrameEncoder
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-ROWS = "rows"
+ROWS = "results"
 VERSION = 2  # of what a cell gives: raised when the same cell comes out otherwise
 OnEpisodes = Callable[[int, int], None]  # (rows found, episodes run) since the last call
 
@@ -72,7 +72,7 @@ class EvaluationConfig:
         whole_number(self.budget, "budget", most=MOST_STEPS)
         whole_number(self.environments, "environments")
 
-    def cell_id(self, method: ControllerSpec, seed: int) -> str:
+    def run_id(self, method: ControllerSpec, seed: int) -> str:
         """What a cell's rows depend on."""
         about = {
             "version": VERSION,
@@ -90,7 +90,7 @@ class EvaluationConfig:
     def row_file(self, folder: Path, method: ControllerSpec, seed: int) -> ResultsFile:
         """Where the rows of a cell are."""
         plain = method.name.partition(":")[0]  # its settings are in the id
-        name = f"{plain}-seed{seed}-{self.cell_id(method, seed)}.jsonl"
+        name = f"{plain}-seed{seed}-{self.run_id(method, seed)}.jsonl"
         return ResultsFile(folder / ROWS / name)
 
 
@@ -151,7 +151,7 @@ def _run(
         "task": config.task,
         "protocol": config.protocol,
         "method": method.name,
-        "cell": setting.cell_id(method, seed),
+        "run_id": setting.run_id(method, seed),
         "pairs": setting.pairs.id,
         "seed": seed,
         "budget": setting.budget,
@@ -182,7 +182,7 @@ def _outcome(task: str, attempt: Pair, episode: Episode) -> Mapping[str, object]
         "steps": episode.steps,
         "jerk": action_jerk(episode.actions),
         "errors": final_errors(get_task(task).measures, episode.rows[-1], attempt.goal),
-        "decision_ms": 1000 * episode.decision_seconds / episode.steps,
+        "batched_latency_ms": 1000 * episode.decision_seconds / episode.steps,
     }
 
 
@@ -190,12 +190,12 @@ def _latent_facts(
     attempt: Pair, episode: Episode, observer: Observer | None
 ) -> Mapping[str, object]:
     if observer is None:
-        return {"monotone": None, "closing": None, "latent_distance": None}
+        return {"monotonic": None, "approach_rate": None, "latent_distance": None}
     frames = np.concatenate([attempt.goal_frame[None], episode.frames])
     z_ND = observer.encode(torch.from_numpy(frames)).cpu().numpy()
     distances = latent_distances(z_ND[1:], z_ND[0])
     return {
-        "monotone": is_monotone(distances),
-        "closing": closing_share(distances),
+        "monotonic": is_monotonic(distances),
+        "approach_rate": approach_rate(distances),
         "latent_distance": float(distances[-1]),
     }

@@ -42,7 +42,7 @@ class EpisodeResult:
     task: str
     protocol: str
     method: str
-    cell: str  # id of method, seed, model, budget and pairs together
+    run_id: str  # id of method, seed, model, budget and pairs together
     pairs: str  # id of the frozen pairs
     seed: int
     pair: int
@@ -51,13 +51,13 @@ class EpisodeResult:
     success: bool
     steps: int
     jerk: float | None  # None for fewer than three actions
-    monotone: bool | None  # None without a world model to measure latents with
-    closing: float | None  # share of the steps that bring the latent closer to the goal's
+    monotonic: bool | None  # None without a world model to measure latents with
+    approach_rate: float | None  # share of the steps that bring the latent closer to the goal's
     latent_distance: float | None  # of the last frame
     errors: dict[str, float]  # of the last state, in each measure's unit
     plans: int | None  # planning calls; None for a method that plans nothing ahead
     predictor_calls: int
-    decision_ms: float  # mean of its decisions; a batch's time is shared evenly
+    batched_latency_ms: float  # mean of its decisions; a batch's time is shared evenly
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -100,7 +100,7 @@ class ResultsFile:
 
     @property
     def _origins_path(self) -> Path:
-        return self.path.with_suffix(".origins.json")
+        return self.path.with_suffix(".provenance.json")
 
     def origins(self) -> tuple[Provenance, ...]:
         """What the rows were measured with; nothing if that was not noted."""
@@ -138,12 +138,12 @@ class MethodSummary:
     steps: float  # mean, over all episodes
     success_steps: float | None  # mean, over the successes
     jerk: float | None
-    monotone: float | None  # share of the episodes whose latent distance falls at every step
-    closing: float | None  # share of the steps at which it falls, mean over episodes
+    monotonic: float | None  # share of the episodes whose latent distance falls at every step
+    approach_rate: float | None  # share of the steps at which it falls, mean over episodes
     plans: float | None  # an episode, of a method that plans ahead
     predictor_calls: float  # an episode
-    decision_ms: float  # mean of all decisions, as they were made: in batches
-    versus: Difference | None  # the reference method
+    batched_latency_ms: float  # mean of all decisions, as they were made: in batches
+    difference: Difference | None  # the reference method
 
 
 def summarise_method(
@@ -166,12 +166,13 @@ def summarise_method(
         steps=float(np.mean([row.steps for row in rows])),
         success_steps=_mean([row.steps for row in wins]),
         jerk=_mean([row.jerk for row in rows]),
-        monotone=_mean([row.monotone for row in rows]),
-        closing=_mean([row.closing for row in rows]),
+        monotonic=_mean([row.monotonic for row in rows]),
+        approach_rate=_mean([row.approach_rate for row in rows]),
         plans=_mean([row.plans for row in rows]),
         predictor_calls=float(np.mean([row.predictor_calls for row in rows])),
-        decision_ms=sum(r.decision_ms * r.steps for r in rows) / sum(r.steps for r in rows),
-        versus=paired_difference(rows, reference) if reference else None,
+        batched_latency_ms=sum(r.batched_latency_ms * r.steps for r in rows)
+        / sum(r.steps for r in rows),
+        difference=paired_difference(rows, reference) if reference else None,
     )
 
 

@@ -25,12 +25,12 @@ def action_jerk(actions: Array) -> float | None:
     return float(np.linalg.norm(second, axis=1).mean())
 
 
-def is_monotone(distances: Array) -> bool:
+def is_monotonic(distances: Array) -> bool:
     """Whether the latent distance to the goal (T + 1,) falls at every step."""
     return bool((np.diff(real_array(distances, "distances", "T")) < 0).all())
 
 
-def closing_share(distances: Array) -> float:
+def approach_rate(distances: Array) -> float:
     """Share of the steps at which the latent distance to the goal (T + 1,) falls."""
     return float((np.diff(real_array(distances, "distances", "T")) < 0).mean())
 

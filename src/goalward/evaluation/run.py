@@ -1,7 +1,7 @@
 """An evaluation: methods compared on the same frozen pairs, in a folder that keeps every row.
 
-The folder holds `pairs.npz`, `rows/` with one file a cell, and the methods' times. Running it again
-runs what is missing; other methods can be added later.
+The folder holds `pairs.npz`, `results/` with one file a method and seed, and the methods' times.
+Running it again runs what is missing; other methods can be added later.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def compare_latencies(
     circumstances: times of different sittings do not compare.
     """
     methods = {run.method.name: run for run in reversed(runs)}
-    cells = {name: setting.cell_id(run.method, run.seed) for name, run in methods.items()}
+    cells = {name: setting.run_id(run.method, run.seed) for name, run in methods.items()}
     path = folder / LATENCY.format(content_id(sorted(cells.values()))[:8])
     now = _circumstances(runs)
     known = read_json(path) if path.exists() else {}

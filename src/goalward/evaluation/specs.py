@@ -54,7 +54,7 @@ class Models:
 
 def names() -> tuple[str, ...]:
     """Every method that there is."""
-    return ("gc-idm", *SOLVERS, "hybrid", "interpolation", "random", "zero")
+    return ("gc-idm", *SOLVERS, "hybrid", "waypoints", "random", "zero")
 
 
 def require_method(spec: str) -> None:
@@ -102,7 +102,7 @@ def _blind(
 
 
 def _needed(name: str, models: Models) -> TrainedIDM:
-    if name == "interpolation":
+    if name == "waypoints":
         if models.pairwise is None:
             raise ValueError("interpolation needs a pairwise model; give it with --pairwise")
         return models.pairwise
@@ -122,7 +122,7 @@ def _default(name: str, model: TrainedIDM) -> DataclassInstance:
         return model.metadata.horizon
     if name == "hybrid":
         return HybridConfig(steps_left=model.metadata.horizon)
-    if name == "interpolation":
+    if name == "waypoints":
         return WaypointsConfig()
     return PlannerConfig(solver=SOLVERS[name]())
 
@@ -137,7 +137,7 @@ def _maker(name: str, model: TrainedIDM) -> Callable[[Any, int], Controller]:
         return direct
     if name == "hybrid":
         return lambda config, seed: HybridController(model, replace(config, seed=seed))
-    if name == "interpolation":
+    if name == "waypoints":
         return lambda config, seed: WaypointController(model, replace(config, seed=seed))
 
     def planner(config: PlannerConfig, seed: int) -> Controller:

@@ -101,8 +101,8 @@ def _difference(
     """How much speaks for the claim."""
     if claim.about == "jerk":  # less is better
         return jerk_difference(worse, better)
-    if claim.about == "monotone":
-        if any(row.monotone is None for row in (*better, *worse)):
+    if claim.about == "monotonic":
+        if any(row.monotonic is None for row in (*better, *worse)):
             return None
         better, worse = _by_monotony(better), _by_monotony(worse)
     return (unpaired_difference if claim.apart else paired_difference)(better, worse)
@@ -110,4 +110,4 @@ def _difference(
 
 def _by_monotony(rows: Sequence[EpisodeResult]) -> list[EpisodeResult]:
     """Rows in which it counts as success that the latent distance fell at every step."""
-    return [replace(row, success=bool(row.monotone)) for row in rows]
+    return [replace(row, success=bool(row.monotonic)) for row in rows]

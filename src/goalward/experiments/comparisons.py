@@ -124,7 +124,7 @@ COMPARISONS: tuple[Experiment, ...] = (
                 better=(GC_IDM, ALL_PAIRS),
                 worse=(CEM, ALL_PAIRS),
                 tasks=("two-room", "reacher", "push-t"),
-                about="monotone",
+                about="monotonic",
             ),
         ),
     ),

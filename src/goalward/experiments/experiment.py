@@ -21,10 +21,10 @@ GC_IDM, WITH_TIME_TO_GO = "gc-idm:mode=budget", "gc-idm"  # the paper's, and our
 CEM = "cem"
 UNTRAINED = (CEM, "icem", "mppi", "gradient", "random", "zero")  # they act without a controller
 PATHS = (
-    "interpolation:refinements=0",
-    "interpolation:refinements=1",
-    "interpolation:refinements=3",
-    "interpolation:refinements=3,candidates=10",
+    "waypoints:refinements=0",
+    "waypoints:refinements=1",
+    "waypoints:refinements=3",
+    "waypoints:refinements=3,candidates=10",
 )
 FRONTIER = tuple(  # 4 x 4 settings without the four largest; a tenth are elites
     f"cem:solver.num_samples={samples},solver.num_iters={iters},solver.num_elites={elites}"
@@ -61,7 +61,7 @@ def method_name(spec: str) -> str:
         return f"CEM {samples} x {iters}"
     if name == "hybrid" and settings.get("search") == "null":
         return f"GC-IDM, {settings.get('commit', '?')} at a look"
-    if name == "interpolation":
+    if name == "waypoints":
         words = [f"{value} {key}" for key, value in settings.items()]
         return ", ".join(["line", *words])
     return spec
@@ -125,7 +125,7 @@ ALL_PAIRS = "all pairs"
 
 # (task, point, method) to the paper's figure, in percent; None where it has none.
 PaperFigure = Callable[[str, Label, MethodName], float | None]
-Quantity = Literal["success", "monotone", "jerk"]
+Quantity = Literal["success", "monotonic", "jerk"]
 Chart = Literal["line", "bars", "frontier", "none"]
 
 

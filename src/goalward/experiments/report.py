@@ -45,11 +45,11 @@ GLOSSARY = {
     "GC-IDM (time to go)": "ours: told its own estimate of the steps to the goal",
     "hybrid": "ours: a short search around GC-IDM's proposal",
     "jerk": "mean size of the second difference of the actions",
-    "monotone": (
+    "monotonic": (
         "share of episodes in which the latent distance to the goal falls at every step, as the "
         "paper defines it; its figures are so high that they may be of the next kind"
     ),
-    "closing": "mean share of steps at which that distance falls",
+    "approach rate": "mean share of steps at which that distance falls",
     "ms a decision": "one environment, a plan's time spread over the actions that it commits to",
     "isotropy": "1 if the latents vary as much in every direction, 1 / D if in one alone",
     "effective rank": "in how many directions they vary, by the entropy of the variances",
@@ -158,7 +158,11 @@ def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
         "seed_std": summary.seed_std,
         "paper": None if entry.paper is None else entry.paper / 100,
     }
-    others = {"jerk": summary.jerk, "monotone": summary.monotone, "closing": summary.closing}
+    others = {
+        "jerk": summary.jerk,
+        "monotonic": summary.monotonic,
+        "approach rate": summary.approach_rate,
+    }
     others["steps"] = summary.steps
     if entry.latency is not None:
         others |= {"ms_decision": entry.latency.mean, "ms_plan": entry.latency.plan}
@@ -168,7 +172,7 @@ def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
 
 MOST_COLUMNS = 3  # of points
 ABOVE, BELOW, AROUND = "↑", "↓", "="
-REST = ("jerk", "monotone", "closing", "ms a decision")
+REST = ("jerk", "monotonic", "approach rate", "ms a decision")
 LIBRARIES = {"torch": "torch", "Python": "python"}  # that are named beside a table
 MARKS = {"holds": "✓ holds", "fails": "✗ fails", "open": "~ open"}
 
@@ -395,11 +399,11 @@ def _rest(entries: Sequence[Entry], method: str) -> tuple[str, ...]:
     """Trajectories and time at a method's last point."""
     last = [entry for entry in entries if entry.method == method][-1]
     summary, paper = last.summary, trajectory_figure(last.task, method)
-    jerk, monotone = ("", "") if paper is None else (f" [{paper[0]:g}]", f" [{paper[1]:g}%]")
+    jerk, monotonic = ("", "") if paper is None else (f" [{paper[0]:g}]", f" [{paper[1]:g}%]")
     return (
         "" if summary.jerk is None else f"{summary.jerk:.3f}{jerk}",
-        _percent(summary.monotone) + monotone,
-        _percent(summary.closing),
+        _percent(summary.monotonic) + monotonic,
+        _percent(summary.approach_rate),
         "" if last.latency is None else f"{last.latency.mean:.2f}",
     )
 

@@ -31,7 +31,7 @@ from goalward.pipeline import Bar, Pipeline, silent_bar
 from goalward.tasks import get_task
 from goalward.world.frozen import FrameEncoder
 
-NEEDS_PAIRWISE = "interpolation"
+NEEDS_PAIRWISE = "waypoints"
 KEPT_MODELS = 4  # in memory
 
 
