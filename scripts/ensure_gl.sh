@@ -3,7 +3,7 @@
 # there and we are allowed to; otherwise say how, in one line, and let the rest go on.
 set -u
 has_gl() {
-    "$PYTHON" -c 'import sys; from goalward.tasks.gl import available_backends; sys.exit(not available_backends())'
+    "$PYTHON" -c 'import sys; from goalward.tasks.rendering import available_backends; sys.exit(not available_backends())'
 }
 has_gl && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
