@@ -28,7 +28,7 @@ class Arguments:
 
     preset: PresetName = "cpu-long"
     """The preset that it was trained with."""
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS.names()
     """The tasks."""
     seed: int = 42
     """The controllers' seed."""

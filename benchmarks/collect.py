@@ -39,7 +39,7 @@ EPISODES = {"two-room": (200, 10), "push-t": (60, 4), "reacher": (60, 2), "cube"
 class Arguments:
     """Measure collection speed."""
 
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS.names()
     """Tasks to measure."""
     image_size: int = 64
     """Pixels a side."""

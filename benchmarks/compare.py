@@ -26,7 +26,7 @@ from goalward.core.artifacts import load_manifest
 from goalward.core.config import read_config, to_json, write_json
 from goalward.core.console import progress, show_line
 from goalward.core.machine import git_revision, machine, usable_cpus
-from goalward.defaults import PresetName, ProtocolName
+from goalward.defaults import PresetName
 from goalward.evaluation.baselines import REPLAY, solved_pairs
 from goalward.evaluation.cells import Observer
 from goalward.evaluation.pairs import Pairs, PairsConfig
@@ -46,9 +46,9 @@ class Arguments:
 
     preset: PresetName | Literal["bundled"] = "cpu"
     """The preset to train with, or `bundled`: the weights that come with the package."""
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS.names()
     """The tasks, one after the other."""
-    protocols: tuple[ProtocolName, ...] = ("paper",)
+    protocols: tuple[str, ...] = ("paper",)
     """When an episode counts as a success."""
     pairs: int = defaults.PAIRS
     """Pairs of test episodes; the first fifty of them are the benchmark's smaller table."""
@@ -104,7 +104,7 @@ def bundled(task: str, wanted: PairsConfig, arguments: Arguments) -> Subject:
     )
 
 
-def compare(task: str, protocol: ProtocolName, arguments: Arguments) -> Path:
+def compare(task: str, protocol: str, arguments: Arguments) -> Path:
     """Run what is missing of one task under one protocol; returns the folder of the results."""
     wanted = PairsConfig(task=task, protocol=protocol, count=arguments.pairs)
     if arguments.preset == "bundled":
@@ -179,13 +179,13 @@ def _plain(arguments: Arguments) -> dict[str, Any]:
 def write(folder: Path, found: Evaluation, more: dict[str, Any]) -> None:
     """Keep every row and what belongs to it, in place of an earlier measurement."""
     config = found.pairs.metadata.config
-    task = TASKS[config.task]
+    task = get_task(config.task)
     subsets = pair_subsets(task, found.pairs.attempts)
     floors = {
         policy: solved_pairs(found.pairs, policy, workers=usable_cpus())
-        for policy in (*task.goal_policies, REPLAY)
+        for policy in (*task.scripted_baselines, REPLAY)
     }
-    for policy in task.goal_policies:
+    for policy in task.scripted_baselines:
         subsets[f"{policy} fails"] = subsets[ALL] - floors[policy]
     revision = git_revision()  # before anything changes
     new = folder.with_name(f".{folder.name}.new")

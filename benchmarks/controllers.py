@@ -64,7 +64,7 @@ class Arguments:
 
     preset: PresetName = "cpu"
     """The preset to train with."""
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS.names()
     """The tasks, one after the other."""
     pairs: int = 100
     """Validation pairs a horizon."""

@@ -40,7 +40,7 @@ WANTED = 100.0  # times cheaper than CEM, as in the paper
 class Arguments:
     """What to time."""
 
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS.names()
     """The tasks, one after the other."""
     methods: tuple[str, ...] = ("gc-idm", "gc-idm:mode=budget", REFERENCE)
     """Methods, beside GC-IDM by ONNX Runtime."""

@@ -68,7 +68,7 @@ class Source:
 
 SOURCES = tuple(  # more episodes where they are short
     Source(task.name, demonstrator, 400 if task.episode_steps <= 100 else 100)
-    for task in TASKS.values()
+    for task in map(get_task, TASKS.names())
     for demonstrator in task.demonstrators
 )
 

@@ -27,7 +27,7 @@ from goalward.core.config import content_id, to_json, write_json
 from goalward.core.console import progress, show_line, show_table
 from goalward.core.machine import git_revision, machine, usable_cpus
 from goalward.data.episodes import open_episodes
-from goalward.defaults import PresetName, ProtocolName
+from goalward.defaults import PresetName
 from goalward.evaluation.pairs import Pair, Pairs, PairsConfig
 from goalward.evaluation.rollout import waves
 from goalward.evaluation.run import prepare_pairs
@@ -49,9 +49,9 @@ class Arguments:
 
     preset: PresetName = "cpu"
     """Demonstrations, network and schedule."""
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS.names()
     """The tasks, one after the other."""
-    protocol: ProtocolName = "paper"
+    protocol: str = "paper"
     """When an episode counts as a success."""
     pairs: int = defaults.PAIRS
     """Pairs of test episodes, those of `benchmarks.compare`."""
@@ -64,7 +64,7 @@ class Arguments:
 def state_features(task: Task, rows: Mapping[str, Array]) -> Array:
     """What the task's measures tell of N states: (N, D) float32; angles as sine and cosine."""
     parts = []
-    for measure in task.measures:
+    for measure in task.probe_targets:
         values = np.asarray(rows[measure.column])[:, list(measure.index)]
         parts += [np.sin(values), np.cos(values)] if measure.angle else [values]
     return np.concatenate(parts, axis=1).astype(np.float32)
@@ -74,7 +74,7 @@ def state_latents(pipeline: Pipeline) -> Latents:
     """The demonstrations with true states in place of latents."""
     latents, task = pipeline.latents(), pipeline.task
     with open_episodes(pipeline.episodes()) as episodes:
-        columns = {m.column for m in task.measures}
+        columns = {m.column for m in task.probe_targets}
         rows = {name: episodes.read(name, 0, episodes.num_rows) for name in columns}
     states = replace(latents, z=state_features(task, rows))
     train_ND = states.of_episodes(states.split.train)
@@ -124,7 +124,7 @@ def successes(
 
 
 def _stacked(task: Task, rows: Sequence[State]) -> Array:
-    columns = {measure.column for measure in task.measures}
+    columns = {measure.column for measure in task.probe_targets}
     return state_features(task, {c: np.stack([row[c] for row in rows]) for c in columns})
 
 

@@ -49,7 +49,7 @@ class Arguments:
 
     preset: PresetName = "cpu"
     """The preset to train with."""
-    tasks: tuple[str, ...] = tuple(TASKS)
+    tasks: tuple[str, ...] = TASKS.names()
     """The tasks, one after the other."""
     runs: Path = RUNS
     """Where datasets and weights go."""

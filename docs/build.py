@@ -64,7 +64,7 @@ PAGES = {
 def write_pictures() -> None:
     """A contact sheet for each task, and one strip of all tasks for the README."""
     strips = []
-    for task in TASKS:
+    for task in TASKS.names():
         with tempfile.TemporaryDirectory() as folder:
             config = CollectConfig.for_task(task, episodes=PICTURE_EPISODES, seed=SEED)
             report = collect(config, Path(folder, task), workers=usable_cpus())

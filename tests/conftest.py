@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from goalward.data.collect import CollectConfig, collect
-from goalward.tasks import TASKS
+from goalward.tasks import get_task
 from goalward.tasks.task import RenderConfig, Simulator
 
 torch.set_num_threads(1)  # tiny tensors: two threads mostly wait for each other
@@ -71,7 +71,7 @@ def simulator() -> Callable[[str], Simulator]:
 
     def get(task: str) -> Simulator:
         if task not in made:
-            made[task] = TASKS[task].simulator(RenderConfig(image_size=64))
+            made[task] = get_task(task).simulator(RenderConfig(image_size=64))
         return made[task]
 
     return get

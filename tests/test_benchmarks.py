@@ -108,7 +108,7 @@ def test_the_upper_bound_acts_on_true_states(
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     bench = importlib.import_module("benchmarks.upper_bound")
-    push_t = bench.TASKS["push-t"]
+    push_t = bench.get_task("push-t")
     state = np.array([[1.0, 2.0, 3.0, 4.0, np.pi / 2]])
     np.testing.assert_allclose(
         bench.state_features(push_t, {"state": state}), [[1, 2, 3, 4, 1, 0]], atol=1e-6

@@ -121,7 +121,7 @@ def test_rows_hold_frame_state_and_the_action_taken_there(whole: Path) -> None:
     assert np.median(moved) < 1e-3  # a step moves the agent by 5 px times the action in its row
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TASKS.names())
 def test_a_collection_has_every_state_column_of_its_task(name: str, dataset: Dataset) -> None:
     with open_episodes(dataset(name)) as episodes:
         assert {"pixels", "action", *get_task(name).state_columns} <= episodes.columns.keys()

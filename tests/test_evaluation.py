@@ -201,7 +201,7 @@ def test_monotone_means_closer_at_every_step() -> None:
 
 
 def test_final_errors_are_in_the_measures_units_and_angles_come_round() -> None:
-    measures = get_task("push-t").measures
+    measures = get_task("push-t").probe_targets
     goal = {"state": np.array([100.0, 100, 200, 200, np.pi - 0.01, 0, 0])}
     here = {"state": np.array([103.0, 104, 200, 200, -np.pi + 0.01, 0, 0])}
     found = final_errors(measures, here, goal)

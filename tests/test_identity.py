@@ -52,7 +52,7 @@ SIDE_BY_SIDE = 2  # however many pairs: rounding depends on the batch
 # On other machines: tolerance of floats, and of weights, which rounding takes apart step by step;
 # share of the episodes that end alike.
 ELSEWHERE, TRAINED, ALIKE = 1e-3, 5e-2, 0.8
-TASK_NAMES = tuple(TASKS)
+TASK_NAMES = TASKS.names()
 
 
 # What is computed. Only these functions know the package's insides.

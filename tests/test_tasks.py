@@ -23,7 +23,7 @@ pytest.importorskip("stable_worldmodel")
 
 Dataset = Callable[[str], Path]
 Simulators = Callable[[str], Simulator]
-TASK_NAMES = list(TASKS)
+TASK_NAMES = list(TASKS.names())
 
 
 def one(rows: dict[str, Array], i: int) -> dict[str, Array]:

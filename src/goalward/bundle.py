@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from goalward.defaults import ProtocolName
 from goalward.evaluation.pairs import Pairs, load_pairs
 from goalward.tasks import get_task
 
@@ -25,7 +24,7 @@ def controller_path(task: str) -> Path:
     return _existing(f"{task}.safetensors", task)
 
 
-def bundled_pairs(task: str, count: int, protocol: ProtocolName = "paper") -> Pairs:
+def bundled_pairs(task: str, count: int, protocol: str = "paper") -> Pairs:
     """The first so many of a task's pairs that a protocol admits.
 
     All were drawn for the protocol `paper`; others leave out some of them, such as solved starts.

@@ -18,23 +18,8 @@ FRAMESKIP = 5  # environment steps a step of the world model, as in the benchmar
 EMBED_BATCH = 256  # frames a call of the encoder, as in the paper
 MAX_HORIZON = 50  # steps to the farthest goal of a training, as in the paper
 
-# The presets, and what they collect.
 PresetName = Literal["paper", "cpu-long", "cpu", "smoke"]
-PRESET_EPISODES = {
-    "paper": {"two-room": 10_000, "push-t": 10_000, "cube": 10_000, "reacher": 10_000},
-    "cpu-long": {"two-room": 600, "push-t": 4_000, "cube": 2_000, "reacher": 400},
-    "cpu": {"two-room": 600, "push-t": 2_000, "cube": 250, "reacher": 400},
-    "smoke": {"two-room": 20, "push-t": 20, "cube": 20, "reacher": 20},  # 2 are held out
-}
-# Whose demonstrations, by preset and task, where they are not the task's default demonstrator's.
-PRESET_DEMONSTRATOR: dict[tuple[PresetName | None, str], str] = {
-    ("cpu-long", "push-t"): "pusher",  # as its bundled weights were trained
-}
 PRESET_PAIRS = {"paper": 200, "cpu-long": 100, "cpu": 100, "smoke": 1}  # of an experiment's cell
-PRESET_IMAGE_SIZE = {"paper": 224, "cpu-long": 64, "cpu": 64, "smoke": 64}
 
 # The inverse dynamics models.
 ModelKind = Literal["gc-idm", "pairwise"]
-
-# When an episode counts as a success.
-ProtocolName = Literal["paper", "moderate", "strict"]

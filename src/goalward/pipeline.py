@@ -70,17 +70,17 @@ class Pipeline:
     @property
     def usual_demonstrator(self) -> str:
         """Whose demonstrations are used unless another is asked for."""
-        chosen = defaults.PRESET_DEMONSTRATOR.get((self.preset, self.task.name))
-        return chosen or self.task.default_demonstrator
+        return self.task.preset(self.preset).demonstrator or self.task.default_demonstrator
 
     def episodes(self) -> Path:
         """What world model and controllers are trained on, and pairs are drawn from."""
+        sizes = self.task.preset(self.preset)
         config = CollectConfig.for_task(
             self.task.name,
-            episodes=defaults.PRESET_EPISODES[self.preset][self.task.name],
+            episodes=sizes.episodes,
             seed=self.seed,
             demonstrator=self.demonstrator or self.usual_demonstrator,
-            scene=RenderConfig(image_size=defaults.PRESET_IMAGE_SIZE[self.preset]),
+            scene=RenderConfig(image_size=sizes.image_size),
         )
         folder = self.folder / "episodes"
         with self.bar("collect", config.episodes, "frames") as update:

@@ -17,6 +17,8 @@ from goalward.data.episodes import Episodes
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.data.windows import sizes
 from goalward.defaults import MAX_HORIZON, ModelKind, PresetName
+from goalward.tasks import find_task
+from goalward.tasks.task import TASK_PRESETS, TaskPreset
 from goalward.world.encoders import ConvConfig
 from goalward.world.latents import Latents
 from goalward.world.lewm import LeWMConfig, PredictorConfig
@@ -25,25 +27,12 @@ from goalward.world.train import ScheduleConfig, WorldConfig
 
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
-STEPS: dict[str, dict[str, int]] = {
-    "cpu": {"two-room": 400, "reacher": 3_000, "cube": 3_200, "push-t": 3_000},
-    "cpu-long": {"two-room": 4_000, "reacher": 12_000, "cube": 6_000, "push-t": 12_000},
-}
-OWN_TASK_STEPS = {"cpu": 3_600, "cpu-long": 12_000}
 PAPER_EPOCHS = 10
 PAPER_BATCH = 128
 IDM_EPOCHS = 50
-IDM_MOST_STEPS = {"cpu": 3_000, "cpu-long": 10_000}  # a few minutes, less than half an hour
-IDM_MOST_TASK_STEPS = {
-    ("cpu", "two-room"): 1_000,  # enough: `make demo` is to be quick
-    ("cpu-long", "cube"): 5_000,  # it has fewer frames than Push-T
-}
 # Of thousands of demonstrations there is more to learn than to overfit (docs/decisions.md).
 IDM_CHANGES = {
     "cpu-long": ("network.dropout=0.0", "time_to_go.dropout=0.0", "schedule.lr=3e-3"),
-}
-IDM_TASK_CHANGES = {  # deeper where it was seen to help
-    ("cpu-long", "push-t"): ("network.num_layers=5", "time_to_go.num_layers=4"),
 }
 
 
@@ -87,7 +76,8 @@ def _cpu(name: PresetName, task: str | None, action_dim: int, seed: int) -> Worl
     objective = ObjectiveConfig(
         regulariser_weight=0.3, projections=256, inverse_weight=1.0, thumbnail_weight=3.0
     )
-    steps = STEPS[name].get(task or "", OWN_TASK_STEPS[name])
+    steps = task_preset(name, task).world_steps
+    assert steps is not None, "the presets for CPUs have a length"
     schedule = ScheduleConfig(steps=steps, batch=64, lr=2e-3, warmup=0.03)
     return WorldConfig(model=model, schedule=schedule, objective=objective, seed=seed)
 
@@ -130,8 +120,8 @@ def controller_config(
         seed=seed,
     )
     if name != "smoke":
-        place = (name, latents.metadata.task or "")
-        changes = (*IDM_CHANGES.get(name, ()), *IDM_TASK_CHANGES.get(place, ()))
+        own = task_preset(name, latents.metadata.task).controller
+        changes = (*IDM_CHANGES.get(name, ()), *own)
         return override(config, changes if kind == "gc-idm" else ())
     schedule = IDMSchedule(steps=30, batch=256, validations=2, validation_examples=1_024)
     return replace(config, network=replace(network, hidden_dim=32), schedule=schedule)
@@ -141,5 +131,11 @@ def _idm_steps(name: PresetName, latents: Latents) -> int:
     """Steps that take as many examples as the paper's epochs have, or as many as time allows."""
     rows = int((latents.lengths[latents.split.train] - 1).sum())
     steps = max(1, IDM_EPOCHS * rows // IDMSchedule(steps=1).batch)
-    most = IDM_MOST_STEPS.get(name, steps)
-    return min(steps, IDM_MOST_TASK_STEPS.get((name, latents.metadata.task or ""), most))
+    most = task_preset(name, latents.metadata.task).controller_steps
+    return steps if most is None else min(steps, most)
+
+
+def task_preset(name: PresetName, task: str | None) -> TaskPreset:
+    """The sizes of a preset for a task; None, or a name unknown here, is a task of your own."""
+    found = find_task(task)
+    return TASK_PRESETS[name] if found is None else found.preset(name)

@@ -13,7 +13,7 @@ import torch
 from episode_helpers import LENGTHS, merged_fixture  # noqa: F401
 from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
-from goalward.tasks import TASKS
+from goalward.tasks import TASKS, get_task
 from goalward.tasks.task import ProbeTarget
 from goalward.world.metrics import (
     MLPProbeConfig,
@@ -189,12 +189,12 @@ def test_a_target_that_the_file_cannot_answer_is_left_out(dots: Path, tmp_path: 
         assert not probe_targets(episodes, "two-room")
 
 
-@pytest.mark.parametrize("name", list(TASKS))
+@pytest.mark.parametrize("name", list(TASKS.names()))
 def test_every_measure_of_a_task_lies_within_its_declared_state(name: str) -> None:
-    task = TASKS[name]
-    names = [measure.name for measure in task.measures]
+    task = get_task(name)
+    names = [measure.name for measure in task.probe_targets]
     assert len(names) == len(set(names)) > 0
-    for measure in task.measures:
+    for measure in task.probe_targets:
         assert set(measure.index) <= set(range(task.state_columns[measure.column]))
         assert len(set(measure.index)) == len(measure.index) > 0
         assert measure.angle == (measure.unit in ("deg", "rad"))

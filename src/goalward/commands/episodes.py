@@ -55,17 +55,16 @@ class Collect:
         from goalward.tasks import get_task
         from goalward.tasks.task import RenderConfig
 
-        task = get_task(self.task).name
-        episodes, size = defaults.EPISODES, defaults.IMAGE_SIZE
-        if self.preset is not None:
-            episodes = defaults.PRESET_EPISODES[self.preset][task]
-            size = defaults.PRESET_IMAGE_SIZE[self.preset]
+        task = get_task(self.task)
+        sizes = None if self.preset is None else task.preset(self.preset)
+        episodes = defaults.EPISODES if sizes is None else sizes.episodes
+        size = defaults.IMAGE_SIZE if sizes is None else sizes.image_size
         size = size if self.image_size is None else self.image_size
         config = CollectConfig.for_task(
-            task,
+            task.name,
             episodes=episodes if self.episodes is None else self.episodes,
             seed=self.seed,
-            demonstrator=self.demonstrator or defaults.PRESET_DEMONSTRATOR.get((self.preset, task)),
+            demonstrator=self.demonstrator or (sizes.demonstrator if sizes else None),
             episode_steps=self.steps,
             scene=RenderConfig(image_size=size, rendering=self.rendering),
         )
@@ -111,14 +110,14 @@ class Inspect:
         from goalward.data.summary import save_contact_sheet, summarise, task_name
         from goalward.data.windows import obstacles
         from goalward.evaluation.baselines import solved_share
-        from goalward.tasks import TASKS, get_task
+        from goalward.tasks import find_task, get_task
 
         with open_episodes(self.path) as episodes:
             summary = summarise(episodes)
             name = task_name(episodes, self.task)
             if self.task is not None:
                 get_task(self.task)  # refuses an unknown one; a file may be of any task
-            task = TASKS.get(name or "")
+            task = find_task(name)
             solved = {} if task is None else solved_share(episodes, task)
             local = episodes.path.parent if episodes.path.exists() else Path()
             target = self.sheet or local / "contact_sheet.png"

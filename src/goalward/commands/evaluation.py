@@ -42,7 +42,7 @@ class Evaluate:
     come with goalward."""
     pairs: int = defaults.PAIRS
     """Start and goal pairs."""
-    protocol: defaults.ProtocolName = "paper"
+    protocol: str = "paper"
     """When an episode counts as a success; see `goalward tasks`."""
     budget: int = defaults.BUDGET
     """Steps an episode may take."""

@@ -44,12 +44,12 @@ class Tasks:
 
     def run(self) -> int:
         """Print the tasks."""
-        from goalward.tasks import TASKS
+        from goalward.tasks import TASKS, get_task
 
         if self.as_json:
-            console.show_json([task.describe() for task in TASKS.values()])
+            console.show_json([task.describe() for task in map(get_task, TASKS.names())])
             return 0
-        for task in TASKS.values():
+        for task in map(get_task, TASKS.names()):
             facts = task.describe()
             rows = [
                 ("environment", facts["env_id"]),

@@ -34,6 +34,10 @@ class Registry(Generic[Thing]):
     def __init__(self, kind: str, ours: Mapping[str, str], accepts: Callable[[Any], bool]) -> None:
         self._kind, self._ours, self._accepts = kind, dict(ours), accepts
         self._found: dict[str, Thing] = {}
+        self._loaded: dict[str, Thing] = {}  # by place
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found or name in self._places()
 
     def register(self, name: str, thing: Thing) -> None:
         """Lets a name stand for a thing; replaces what it stood for."""
@@ -56,8 +60,12 @@ class Registry(Generic[Thing]):
             place = self._places().get(name, name if ":" in name else None)
             if place is None:
                 raise ValueError(f"unknown {self._kind} {format_value(name)}; {self._offer(name)}")
-            self._found[name] = self._checked(_load(place), place)
+            self._found[name] = self._loaded[place] = self._checked(_load(place), place)
         return self._found[name]
+
+    def place_of(self, thing: Thing) -> str | None:
+        """From where another process can load a thing; None if it was registered as an object."""
+        return next((place for place, known in self._loaded.items() if known is thing), None)
 
     def names(self) -> tuple[str, ...]:
         """Every name that stands for something: ours first."""

@@ -25,9 +25,7 @@ from goalward.evaluation.simulators import begin, run_episode
 from goalward.evaluation.statistics import Rate, success_rate
 from goalward.tasks import get_task
 from goalward.tasks.task import (
-    Physics,
     Policy,
-    ProtocolName,
     RenderConfig,
     Simulator,
     State,
@@ -60,7 +58,7 @@ class FloorsConfig:
 class Floor:
     """The success of one policy under one protocol, on all pairs or on a subset of them."""
 
-    protocol: ProtocolName
+    protocol: str
     policy: str
     subset: str  # "all", or one of the task's own
     rate: Rate
@@ -71,7 +69,7 @@ class Job:
     """One episode to run in a worker process."""
 
     task: str
-    protocol: ProtocolName
+    protocol: str
     policy: str
     pair: int  # number of the pair under this protocol
     config: FloorsConfig
@@ -82,7 +80,7 @@ class Job:
 
 def floor_policies(task: Task) -> list[str]:
     """Names of a task's floor policies, and of the replay of recorded actions."""
-    return [*task.floors, REPLAY]
+    return [*task.baselines, REPLAY]
 
 
 def num_episodes(task: Task, config: FloorsConfig) -> int:
@@ -102,11 +100,11 @@ def make_policy(job: Job, simulator: Simulator) -> Policy:
     if job.policy == REPLAY:
         actions = chain(job.recorded, repeat(still))
         return lambda: next(actions)
-    return task.goal_policies[job.policy](simulator, job.goal)
+    return task.scripted_baselines[job.policy](simulator, job.goal)
 
 
 @lru_cache(maxsize=2)
-def _simulator(task: str, physics: Physics) -> Simulator:
+def _simulator(task: str, physics: str) -> Simulator:
     """A worker's simulator; floors need no frames, so the smallest ones will do."""
     return get_task(task).simulator(RenderConfig(image_size=16, physics=physics))
 
@@ -127,7 +125,7 @@ def solved_share(
     *,
     offset: int = defaults.GOAL_OFFSET,
     among: Array | None = None,
-) -> dict[ProtocolName, float]:
+) -> dict[str, float]:
     """For each protocol, the share of all pairs whose start already meets the goal."""
     pairs = candidate_pairs(episodes, offset=offset, among=among)
     if len(pairs) == 0:
@@ -220,7 +218,7 @@ def _floors(
 ) -> Iterator[Floor]:
     """Rates on all pairs and on the task's subsets, in the order of the jobs."""
     subsets: dict[str, Callable[[State, State], Array]] = {"all": every_pair, **task.pair_subsets}
-    groups: dict[tuple[ProtocolName, str], list[Job]] = {}
+    groups: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
         groups.setdefault((job.protocol, job.policy), []).append(job)
     for (protocol, policy), members in groups.items():

@@ -181,7 +181,7 @@ def _outcome(task: str, attempt: Pair, episode: Episode) -> Mapping[str, object]
         "success": episode.success,
         "steps": episode.steps,
         "jerk": action_jerk(episode.actions),
-        "errors": final_errors(get_task(task).measures, episode.rows[-1], attempt.goal),
+        "errors": final_errors(get_task(task).probe_targets, episode.rows[-1], attempt.goal),
         "batched_latency_ms": 1000 * episode.decision_seconds / episode.steps,
     }
 

@@ -31,7 +31,7 @@ from goalward.data.splits import SplitConfig, split_episodes
 from goalward.data.windows import sizes
 from goalward.defaults import GOAL_OFFSET
 from goalward.tasks import get_task
-from goalward.tasks.task import Protocol, ProtocolName, RenderConfig, State, Task
+from goalward.tasks.task import Protocol, RenderConfig, State, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ class PairsConfig:
     """Which pairs to draw."""
 
     task: str
-    protocol: ProtocolName = "paper"
+    protocol: str = "paper"
     count: int = defaults.PAIRS
     offset: int = defaults.GOAL_OFFSET  # recorded steps from start to goal
     seed: int = defaults.SEED
@@ -211,7 +211,10 @@ class PairsConfig:
 
     def __post_init__(self) -> None:
         require_types(self)
-        get_task(self.task)
+        if self.protocol not in (known := get_task(self.task).protocols):
+            raise ValueError(
+                f"task {self.task} has no protocol {self.protocol!r}, only: {', '.join(known)}"
+            )
         require_at_least(self, 1, "count", "offset")
         require_at_least(self, 0, "seed")
 

@@ -17,7 +17,6 @@ from goalward.tasks import get_task
 from goalward.tasks.task import (
     Policy,
     Protocol,
-    ProtocolName,
     RenderConfig,
     Simulator,
     State,
@@ -62,7 +61,7 @@ class _Setting:
     """What a worker needs to know to build its simulators."""
 
     task: str
-    protocol: ProtocolName
+    protocol: str
     scene: RenderConfig
 
 
@@ -90,7 +89,7 @@ class SimulatorPool:
 
 @contextmanager
 def simulator_pool(
-    task: str, protocol: ProtocolName, scene: RenderConfig, *, number: int, workers: int
+    task: str, protocol: str, scene: RenderConfig, *, number: int, workers: int
 ) -> Iterator[SimulatorPool]:
     """So many simulators in so many worker processes.
 
@@ -125,9 +124,7 @@ class SimulatorPools:
         self._stack.close()
         self._open = None
 
-    def pool(
-        self, task: str, protocol: ProtocolName, scene: RenderConfig, number: int
-    ) -> SimulatorPool:
+    def pool(self, task: str, protocol: str, scene: RenderConfig, number: int) -> SimulatorPool:
         """So many simulators, not yet started."""
         setting = _Setting(task=task, protocol=protocol, scene=scene)
         return _WaitingPool(lambda: self._started(setting, number), number)

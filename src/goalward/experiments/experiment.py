@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from goalward import defaults
 from goalward.core.config import require_at_least, require_types
-from goalward.defaults import ProtocolName
 from goalward.evaluation.pairs import EpisodeSet
 from goalward.planning.solvers import CEM as CEMSolver  # noqa: N811
 
@@ -107,7 +106,7 @@ class Cell:
     world: tuple[str, ...] = ()
     controller: tuple[str, ...] = ()
     seed: int = SEEDS[0]
-    protocol: ProtocolName = "paper"
+    protocol: str = "paper"
     offset: int = defaults.GOAL_OFFSET
     budget: int = defaults.BUDGET
     episodes: EpisodeSet = "test"

@@ -16,6 +16,7 @@ from goalward.tasks.task import (
     Simulator,
     State,
     Task,
+    TaskPreset,
     clip_action,
     unsolved_starts,
 )
@@ -234,7 +235,7 @@ CUBE = Task(
         "privileged_block_0_quat": 4,
     },
     restore_columns=("qpos", "qvel", "privileged_block_0_pos", "privileged_block_0_quat"),
-    measures=(
+    probe_targets=(
         ProbeTarget(
             name="block", column="privileged_block_0_pos", index=(0, 1, 2), unit="cm", scale=100.0
         ),
@@ -264,4 +265,8 @@ CUBE = Task(
     },
     demonstrators={"oracle": NoisyOracle},
     pair_subsets={"moved": _cube_moves},
+    presets={
+        "cpu-long": TaskPreset(episodes=2_000, world_steps=6_000, controller_steps=5_000),
+        "cpu": TaskPreset(episodes=250, world_steps=3_200, controller_steps=3_000),
+    },
 )

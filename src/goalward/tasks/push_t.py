@@ -19,6 +19,7 @@ from goalward.tasks.task import (
     Simulator,
     State,
     Task,
+    TaskPreset,
     clip_action,
     unsolved_starts,
     wrap_angle,
@@ -194,7 +195,7 @@ PUSH_T = Task(
     episode_steps=300,
     state_columns={"state": 7, "proprio": 4, "block_pose": 3, "block_velocity": 3},
     restore_columns=("state",),
-    measures=(
+    probe_targets=(
         ProbeTarget(name="agent", column="state", index=(0, 1), unit="px"),
         ProbeTarget(name="block", column="state", index=(2, 3), unit="px"),
         ProbeTarget(
@@ -222,5 +223,15 @@ PUSH_T = Task(
         ),
     },
     demonstrators={"noisy-pusher": NoisyPusher, "pusher": GeometricPusher},
-    goal_policies={"line": line},
+    scripted_baselines={"line": line},
+    presets={
+        "cpu-long": TaskPreset(
+            episodes=4_000,
+            demonstrator="pusher",  # as its bundled weights were trained
+            world_steps=12_000,
+            controller_steps=10_000,
+            controller=("network.num_layers=5", "time_to_go.num_layers=4"),  # seen to help
+        ),
+        "cpu": TaskPreset(episodes=2_000, world_steps=3_000, controller_steps=3_000),
+    },
 )

@@ -15,6 +15,7 @@ from goalward.tasks.task import (
     Simulator,
     State,
     Task,
+    TaskPreset,
     clip_action,
     unsolved_starts,
     wrap_angle,
@@ -160,7 +161,7 @@ REACHER = Task(
     episode_steps=200,
     state_columns={"qpos": 2, "qvel": 2, "qacc_warmstart": 2, "finger_pos": 2},
     restore_columns=("qpos", "qvel"),
-    measures=(
+    probe_targets=(
         ProbeTarget(name="shoulder", column="qpos", index=(0,), unit="rad", angle=True),
         ProbeTarget(name="wrist", column="qpos", index=(1,), unit="rad", angle=True),
     ),
@@ -185,4 +186,8 @@ REACHER = Task(
         ),
     },
     demonstrators={"targets": JointTargets, "uniform": uniform_actions},
+    presets={
+        "cpu-long": TaskPreset(episodes=400, world_steps=12_000, controller_steps=10_000),
+        "cpu": TaskPreset(episodes=400, world_steps=3_000, controller_steps=3_000),
+    },
 )

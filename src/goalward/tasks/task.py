@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from goalward import defaults
 from goalward.core.arrays import Array
 from goalward.core.config import require_types
-from goalward.defaults import ProtocolName as ProtocolName
+from goalward.defaults import PresetName
 
 
 def wrap_angle(angle: Array | float) -> Array:
@@ -27,7 +27,6 @@ def wrap_angle(angle: Array | float) -> Array:
 State = Mapping[str, Array]  # one row (or, with leading axes, many rows) of an episode file
 Policy = Callable[[], Array]  # next action for the simulator the policy was made for
 
-Physics = Literal["environment", "swept-disk"]
 Rendering = Literal["fast", "environment"]
 
 MAX_IMAGE_SIZE = 512
@@ -39,7 +38,7 @@ class RenderConfig:
 
     image_size: int = defaults.IMAGE_SIZE  # pixels a side
     rendering: Rendering = "fast"  # "environment": its own slow frames, as in public datasets
-    physics: Physics = "environment"
+    physics: str = "environment"
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -109,7 +108,7 @@ class Protocol:
     admits: Callable[[State, State], Array] = (
         every_pair  # (start, goal): is the pair counted at all?
     )
-    physics: Physics = "environment"
+    physics: str = "environment"
     environments_own: bool = False  # judged by the environment's own termination
 
 
@@ -120,9 +119,30 @@ class ProbeTarget:
     name: str
     column: str  # of the episode file
     index: tuple[int, ...]  # components of the column
-    unit: Literal["px", "cm", "rad", "deg"]  # that errors are told in
+    unit: str  # of errors, such as px, cm, rad or deg
     scale: float = 1.0  # from the column's unit to `unit`
     angle: bool = False  # the components are angles in radians, which come round
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPreset:
+    """The size of everything that a preset makes for a task; what is None is left to the data."""
+
+    episodes: int  # demonstrations
+    demonstrator: str | None = None  # None: the task's default
+    image_size: int = defaults.IMAGE_SIZE
+    world_steps: int | None = None  # of the world model's training; None: the paper's epochs
+    controller_steps: int | None = None  # at most; None: the paper's epochs
+    controller: tuple[str, ...] = ()  # NAME=VALUE in place of the controller's usual configuration
+
+
+# What a preset means for a task that does not say otherwise.
+TASK_PRESETS: dict[PresetName, TaskPreset] = {
+    "paper": TaskPreset(episodes=10_000, image_size=224),
+    "cpu-long": TaskPreset(episodes=1_000, world_steps=12_000, controller_steps=10_000),
+    "cpu": TaskPreset(episodes=400, world_steps=3_600, controller_steps=3_000),
+    "smoke": TaskPreset(episodes=20, world_steps=40, controller_steps=30),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +156,20 @@ class Task:
     episode_steps: int  # actions in one demonstration
     state_columns: Mapping[str, int]  # what `Simulator.row` returns, and how many numbers each
     restore_columns: tuple[str, ...]  # what `Simulator.restore` cannot do without
-    measures: tuple[ProbeTarget, ...]  # what a probe reads from latents; names are unique
+    probe_targets: tuple[ProbeTarget, ...]  # what a probe reads from latents; names are unique
     needs_gl: bool
     make: Callable[[RenderConfig], Simulator]  # use `simulator`, which checks the scene first
-    protocols: Mapping[ProtocolName, Protocol]
+    protocols: Mapping[str, Protocol]
     demonstrators: Mapping[str, Callable[[Any, np.random.Generator], Policy]]  # first: default
-    goal_policies: Mapping[str, Callable[[Any, State], Policy]] = field(default_factory=dict)
+    scripted_baselines: Mapping[str, Callable[[Any, State], Policy]] = field(default_factory=dict)
     pair_subsets: Mapping[str, Callable[[State, State], Array]] = field(default_factory=dict)
-    physics: tuple[Physics, ...] = ("environment",)
+    physics: tuple[str, ...] = ("environment",)
+    presets: Mapping[PresetName, TaskPreset] = field(default_factory=dict)
+
+    def preset(self, name: PresetName) -> TaskPreset:
+        """The sizes of a preset for this task; its demonstrator is named."""
+        found = self.presets.get(name, TASK_PRESETS[name])
+        return replace(found, demonstrator=found.demonstrator or self.default_demonstrator)
 
     @property
     def default_demonstrator(self) -> str:
@@ -151,9 +177,9 @@ class Task:
         return next(iter(self.demonstrators))
 
     @property
-    def floors(self) -> tuple[str, ...]:
-        """Names of the policies that know nothing of the task."""
-        return ("zero", "random", *self.goal_policies)
+    def baselines(self) -> tuple[str, ...]:
+        """Names of the policies that learn nothing."""
+        return ("zero", "random", *self.scripted_baselines)
 
     def describe(self) -> dict[str, Any]:
         """The task's facts as plain JSON types."""
@@ -167,7 +193,7 @@ class Task:
             "needs_gl": self.needs_gl,
             "protocols": {name: protocol.summary for name, protocol in self.protocols.items()},
             "demonstrators": list(self.demonstrators),
-            "floors": list(self.floors),
+            "baselines": list(self.baselines),
         }
 
     def simulator(self, scene: RenderConfig) -> Simulator:

@@ -18,6 +18,7 @@ from goalward.tasks.task import (
     Simulator,
     State,
     Task,
+    TaskPreset,
     clip_action,
 )
 
@@ -212,7 +213,7 @@ TWO_ROOM = Task(
     episode_steps=100,
     state_columns={"state": 2, "proprio": 2},
     restore_columns=("state",),
-    measures=(ProbeTarget(name="agent", column="state", index=(0, 1), unit="px"),),
+    probe_targets=(ProbeTarget(name="agent", column="state", index=(0, 1), unit="px"),),
     needs_gl=False,
     make=TwoRoomSimulator,
     protocols={
@@ -236,4 +237,8 @@ TWO_ROOM = Task(
     },
     demonstrators={"expert": NoisyExpert},
     physics=("environment", "swept-disk"),
+    presets={
+        "cpu-long": TaskPreset(episodes=600, world_steps=4_000, controller_steps=10_000),
+        "cpu": TaskPreset(episodes=600, world_steps=400, controller_steps=1_000),
+    },
 )

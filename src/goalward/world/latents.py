@@ -36,7 +36,7 @@ from goalward.data.episodes import Episodes, Index, episodes_id, open_episodes
 from goalward.data.splits import Split, SplitConfig, split_episodes
 from goalward.data.summary import task_name
 from goalward.data.windows import prefetched, require_finite_actions, sizes
-from goalward.tasks import TASKS
+from goalward.tasks import find_task
 from goalward.world.checkpoint import Weights, World, load_world, require_fits, save_world
 from goalward.world.frozen import FrameEncoder
 
@@ -325,7 +325,7 @@ def _require_steps(episodes: Episodes, split: SplitConfig) -> None:
 
 def _bounds(actions_NA: Array, task: str | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The smallest and largest value of each number of an action."""
-    if task in TASKS:
+    if find_task(task) is not None:
         return (-1.0,) * actions_NA.shape[1], (1.0,) * actions_NA.shape[1]
     low, high = actions_NA.min(axis=0), actions_NA.max(axis=0)
     return tuple(map(float, low)), tuple(map(float, high))

@@ -32,7 +32,7 @@ from goalward.data.windows import (
     require_finite_actions,
     sizes,
 )
-from goalward.tasks import TASKS
+from goalward.tasks import find_task
 from goalward.tasks.task import ProbeTarget, wrap_angle
 from goalward.world.checkpoint import Weights, load_world, require_fits
 from goalward.world.frozen import FrameEncoder, normalise
@@ -212,7 +212,8 @@ def _latent_windows(model: LeWM, windows: Windows, numbers: Index) -> tuple[Tens
 
 def probe_targets(episodes: Episodes, task: str | None) -> tuple[ProbeTarget, ...]:
     """A task's targets that the file can answer: not every file has the true states."""
-    targets = TASKS[task].measures if task in TASKS else ()
+    known = find_task(task)
+    targets = () if known is None else known.probe_targets
     return tuple(target for target in targets if _is_readable(episodes, target))
 
 
