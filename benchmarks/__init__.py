@@ -1,1 +1,1 @@
-"""Benchmarks that print ratios from one run."""
+"""Speed comparisons: each prints rates, and their ratios, of one run."""

@@ -1,55 +1,53 @@
 """Put trained controllers and their pairs into the package: `goalward/bundled/`.
 
-Needs what `benchmarks.compare` made, under the same run folder.
+It uses what `goalward reproduce` trained in the run folder, and trains what is missing there.
 """
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from benchmarks.setting import RUNS, bench_pipeline
 from goalward import defaults
 from goalward.bundle import FOLDER
-from goalward.control.checkpoint import in_half_precision, load_trained_idm, save_trained_idm
+from goalward.control.checkpoint import load_trained_idm, save_trained_idm
 from goalward.core.console import show_line
+from goalward.core.machine import usable_cpus
 from goalward.defaults import PresetName
-from goalward.evaluation.pairs import PairsConfig
-from goalward.evaluation.run import PAIRS
-from goalward.tasks import TASKS
+from goalward.evaluation.pairs import PAIRS, save_pairs
+from goalward.experiments.experiment import SEEDS, RunSpec
+from goalward.experiments.runner import Runner
+from goalward.experiments.variants import TASKS, TIME_TO_GO
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """What to bundle."""
+def main(
+    preset: PresetName = "cpu-long",
+    tasks: tuple[str, ...] = TASKS,
+    pairs: int = defaults.PAIRS,
+    seed: int = SEEDS[0],
+    run_dir: Path = Path("runs", "experiments"),
+    out: Path = FOLDER,
+) -> None:
+    """Write the controller and the pairs of each task.
 
-    preset: PresetName = "cpu-long"
-    """The preset that it was trained with."""
-    tasks: tuple[str, ...] = TASKS.names()
-    """The tasks."""
-    seed: int = 42
-    """The controllers' seed."""
-    runs: Path = RUNS
-    """Where weights and pairs are."""
-
-
-def bundle(task: str, arguments: Arguments) -> Path:
-    """One task's files; returns the controller's."""
-    pipeline = bench_pipeline(task, arguments.preset, arguments.runs)
-    model = load_trained_idm(pipeline.folder / f"controller-{arguments.seed}")
-    drawn = PairsConfig(task=task, count=defaults.PAIRS, split=pipeline.world_config().split)
-    path = FOLDER / f"{task}.safetensors"
-    FOLDER.mkdir(exist_ok=True)
-    save_trained_idm(path, in_half_precision(model), half=True)
-    shutil.copy(pipeline.pairs_folder(drawn) / PAIRS, FOLDER / f"{task}.npz")
-    return path
+    Args:
+        preset: Size and length of the training.
+        tasks: Tasks to bundle.
+        pairs: Number of start and goal pairs.
+        seed: Seed of the controllers.
+        run_dir: Folder of everything that was trained, as of `goalward reproduce`.
+        out: Folder to write.
+    """
+    runner = Runner(preset=preset, runs=run_dir, pairs=pairs, workers=usable_cpus())
+    out.mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        spec = RunSpec(task=task, controller=TIME_TO_GO.controller, seed=seed)
+        path = out / f"{task}.safetensors"
+        save_trained_idm(path, load_trained_idm(runner.trained(spec)), half=True)
+        save_pairs(out / f"{task}.{PAIRS}", runner.pairs_of(spec))
+        show_line(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Arguments)
-    for name in given.tasks:
-        written = bundle(name, given)
-        show_line(f"wrote {written}, {written.stat().st_size / 1e6:.1f} MB")
+    tyro.cli(main)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# MuJoCo draws cube and reacher through an off-screen OpenGL library. Install Debian's if none is
-# there and we are allowed to; otherwise say how, in one line, and let the rest go on.
+# MuJoCo draws cube and reacher with an off-screen OpenGL library. If there is none, install Debian's
+# package; without the rights, print the command that does. The caller goes on either way.
 set -u
 has_gl() {
     "$PYTHON" -c 'import sys; from goalward.tasks.rendering import available_backends; sys.exit(not available_backends())'

@@ -53,13 +53,13 @@ def dataset(shared_folder: Path) -> Callable[[str], Path]:
 @pytest.fixture
 def smoke_runs(shared_folder: Path, tmp_path: Path) -> Path:
     """A copy of runs of the preset `smoke` with Two-Room's world model and controller (seed 42)."""
-    from goalward.experiments.experiment import Cell
-    from goalward.experiments.run import Lab
+    from goalward.experiments.experiment import RunSpec
+    from goalward.experiments.runner import Runner
 
     shared = shared_folder / "smoke-runs"
     with alone(shared):
-        lab = Lab(preset="smoke", runs=shared, pairs=2, device="cpu")
-        lab.controller(Cell(task="two-room", method="gc-idm"))
+        runner = Runner(preset="smoke", runs=shared, pairs=2, device="cpu")
+        runner.trained(RunSpec(task="two-room", controller="gc-idm"))
     shutil.copytree(shared, tmp_path / "runs")
     return tmp_path / "runs"
 

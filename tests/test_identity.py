@@ -1,6 +1,6 @@
 """What the package computes, to the bit: known values that a change of its form must not change.
 
-`python tests/test_identity.py --write` computes `golden/identity.json` anew. Floats are bit-equal
+`python tests/test_identity.py --write` computes `golden/identity.json` again. Floats are bit-equal
 only where processor and libraries are alike; elsewhere they are compared with a tolerance.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -27,12 +28,11 @@ from goalward.core.arrays import Array
 from goalward.core.config import to_json
 from goalward.core.random import generator
 from goalward.data.collect import record_episode
-from goalward.evaluation.cells import Observer
-from goalward.evaluation.run import Run, evaluate
+from goalward.evaluation.run import evaluate
 from goalward.evaluation.simulators import SimulatorPools
-from goalward.evaluation.specs import Models, make_method
-from goalward.experiments.experiment import Cell
-from goalward.experiments.run import Lab
+from goalward.evaluation.specs import Context, resolve, resolve_controllers
+from goalward.experiments.experiment import RunSpec
+from goalward.experiments.runner import Runner
 from goalward.planning.cost import LatentCost
 from goalward.planning.solvers import SOLVERS, SeededNoise
 from goalward.runtime.onnx import OnnxController
@@ -63,7 +63,7 @@ def bundled_ids(task: str) -> Values:
     model, rules = load_trained_idm(bundle.controller_path(task)), get_task(task).protocols
     pairs = {f"{rule} 20": bundle.bundled_pairs(task, 20, rule).id for rule in rules}
     pairs |= {f"paper {count}": bundle.bundled_pairs(task, count).id for count in (50, 200)}
-    return {"model": model_id(model), "card": to_json(model.metadata), "pairs": pairs}
+    return {"model": model_id(model), "metadata": to_json(model.metadata), "pairs": pairs}
 
 
 def first_episodes(task: str) -> Values:
@@ -81,39 +81,37 @@ def first_episodes(task: str) -> Values:
 
 def rows(task: str, protocol: Any, count: int, folder: Path) -> Values:
     """Success, steps and measures of the bundled controller, and of random actions on few pairs."""
-    model, found = load_trained_idm(bundle.controller_path(task)), {}
-    action_dim = get_task(task).action_dim
-    observer = Observer(world_id=model.metadata.world_id, encode=FrameEncoder(model.world))
+    found = {}
+    specs, observer = resolve_controllers(get_task(task), ["bundled", "random"], device="cpu")
     with SimulatorPools(1) as pools:
-        for name, number in (("gc-idm", count), ("random", FEW)):
-            method = make_method(name, Models(controller=model), action_dim=action_dim)
+        for name, spec, number in zip(("gc-idm", "random"), specs, (count, FEW), strict=True):
             done = evaluate(
-                folder,
+                folder / name,
                 bundle.bundled_pairs(task, number, protocol),
-                [Run(method=method, seed=0)],
+                [spec],
                 observer=observer,
-                environments=SIDE_BY_SIDE,
+                num_envs=SIDE_BY_SIDE,
                 pools=pools,
                 timed=False,
             )
             found[name] = [
                 [int(row.success), row.steps]
                 + [round(x or 0, 6) for x in (row.jerk, row.approach_rate, *row.errors.values())]
-                for row in done.rows[name]
+                for row in done.of(name)
             ]
     return found
 
 
 def smoke_training(runs: Path) -> Values:
     """Two-Room's world model and inverse models by the preset `smoke`."""
-    lab, found = Lab(preset="smoke", runs=runs, pairs=2, device="cpu"), {}
+    runner, found = Runner(preset="smoke", runs=runs, pairs=2, device="cpu"), {}
     for method in ("gc-idm", "waypoints"):
-        cell = Cell(task="two-room", method=method)
-        model = load_trained_idm(lab.controller(cell))
+        spec = RunSpec(task="two-room", controller=method)
+        model = load_trained_idm(runner.trained(spec))
         found[method] = {"id": model_id(model), "network": weights(model.network.state_dict())}
         if model.time_to_go is not None:
             found[method]["time to go"] = weights(model.time_to_go.state_dict())
-    world = load_world(lab.folder_of(cell, "world"))
+    world = load_world(runner.pipeline(spec).world_folder())
     return {**found, "world": {"id": world.id, "model": weights(world.model.state_dict())}}
 
 
@@ -121,24 +119,27 @@ def plans_and_actions(task: str) -> Values:
     """What each solver finds, and what each controller does, on frames of bundled pairs."""
     model, found = load_trained_idm(bundle.controller_path(task)), {}
     goals, frames = some_frames(task)
-    encode, few = FrameEncoder(model.world), {"num_iters": 3, "num_samples": 24}
+    world = model.world.model
+    encode, few = FrameEncoder(world), {"num_iters": 3, "num_samples": 24}
     z_goal_BD, z_BD = (encode(torch.from_numpy(given)) for given in (goals, frames))
     methods = ["gc-idm:mode=budget", "gc-idm:mode=time-to-go", "hybrid"]
-    for name in SOLVERS:
+    for name in SOLVERS.names():
         size = few if name == "gradient" else {**few, "num_elites": 6}
-        solver = replace(SOLVERS[name](), **size)  # type: ignore[arg-type]
-        start = torch.zeros(len(z_BD), 5, model.world.config.block_dim)
+        solver = replace(SOLVERS.get(name)(), **size)  # type: ignore[type-var]
+        start = torch.zeros(len(z_BD), 5, world.config.block_dim)
         generators = [torch.Generator().manual_seed(k) for k in range(len(z_BD))]
         noise = SeededNoise(generators=generators, like=start)
-        plan = solver(LatentCost(model.world, z_BD[:, None], z_goal_BD), start, noise=noise)
+        plan = solver(LatentCost(world, z_BD[:, None], z_goal_BD), start, noise=noise)
         found[f"{name}'s plan"] = bits(plan.actions.numpy())
         found[f"{name}'s cost"] = bits(plan.cost.numpy())
         methods.append(f"{name}:" + ",".join(f"solver.{key}={n}" for key, n in size.items()))
+    context = Context(task=get_task(task), device=torch.device("cpu"), model=model)
     for spec in methods:
-        method = make_method(spec, Models(controller=model), action_dim=get_task(task).action_dim)
-        controller = method.make(0)
+        controller: Any = resolve(spec, context).controller()
         controller.reset(goals, 50)
-        steps = 30 if spec.startswith(tuple(SOLVERS)) else 10  # in either case, planners plan twice
+        steps = (
+            30 if spec.startswith(SOLVERS.names()) else 10
+        )  # in either case, planners plan twice
         found[spec] = bits(np.stack([controller.act(frames) for _ in range(steps)]))
     return found
 
@@ -154,25 +155,32 @@ def exported_actions(task: str, folder: Path) -> Values:
 
 def some_frames(task: str) -> tuple[Array, Array]:
     """Three goals of bundled pairs, and three others to start from."""
-    frames = np.stack([attempt.goal_frame for attempt in bundle.bundled_pairs(task, 6).attempts])
+    frames = np.stack([pair.goal_frame for pair in bundle.bundled_pairs(task, 6).pairs])
     return frames[:3], frames[3:]
 
 
 def machine() -> Values:
     """What bits depend on."""
     libraries = {name: version(name) for name in ("torch", "numpy", "mujoco")}
-    return {**libraries, "cpu": torch.backends.cpu.get_cpu_capability(), "gl": prepare_gl()}
+    about = Path("/proc/cpuinfo")  # the same vector instructions may round differently elsewhere
+    known = (
+        re.findall(r"^(?:cpu family|model)\s*: (.*)$", about.read_text(), re.M)[:2]
+        if about.exists()
+        else []
+    )
+    cpu = " ".join([torch.backends.cpu.get_cpu_capability(), *known])
+    return {**libraries, "cpu": cpu, "gl": prepare_gl()}
 
 
-# How values are told and compared.
+# How values are described and compared.
 
 
 def bits(values: Array) -> Values:
     """All bits as one hash, and some of the values."""
     flat = np.ascontiguousarray(values).ravel()
     some = flat[np.linspace(0, flat.size - 1, min(flat.size, 6)).astype(int)]
-    told = [str(flat.dtype), *map(str, values.shape)]
-    digest = hashlib.sha256(" ".join(told).encode() + flat.tobytes())
+    about = [str(flat.dtype), *map(str, values.shape)]
+    digest = hashlib.sha256(" ".join(about).encode() + flat.tobytes())
     return {"sha256": digest.hexdigest(), "some": [*some.tolist(), float(flat.mean())]}
 
 
@@ -263,7 +271,7 @@ def test_an_exported_controller_acts_as_is_known(tmp_path: Path) -> None:
 
 
 def write() -> None:
-    """Compute the golden file anew."""
+    """Compute the golden file again."""
     torch.set_num_threads(1)  # as conftest.py says
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,35 +1,31 @@
-"""The command line: parse, call, print. No logic, and nothing heavy imported before it is used."""
+"""The command line: flags from the signatures and docstrings of the API, one call, its result."""
 
 from __future__ import annotations
 
+import builtins
+import dataclasses
 import errno
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import tyro.extras
-from tyro.conf import FlagCreatePairsOff
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
-from goalward import __version__
-from goalward.commands.base import Command
-from goalward.commands.controllers import Embed, Judge, Train
-from goalward.commands.episodes import Collect, Floors, Inspect
-from goalward.commands.evaluation import Evaluate
-from goalward.commands.export import Export
-from goalward.commands.machine import Doctor, Tasks
-from goalward.commands.report import WriteReport
-from goalward.commands.reproduce import Reproduce
-from goalward.commands.run import RunTask
-from goalward.commands.world import ConvertWorld, JudgeWorld, TrainWorld
+from goalward import __version__, api
 from goalward.core import console
 
 HINTS = {
     errno.ENOSPC: "free some space, then run the same command again: finished work is kept",
     errno.EDQUOT: "free some space, then run the same command again: finished work is kept",
     errno.EFBIG: "the file-size limit of this disk or shell is too low",
-    errno.EACCES: "choose a folder that you may write to, or mend its permissions",
-    errno.EPERM: "choose a folder that you may write to, or mend its permissions",
+    errno.EACCES: "choose a folder that you may write to, or change its permissions",
+    errno.EPERM: "choose a folder that you may write to, or change its permissions",
     errno.EROFS: "choose a folder that you may write to",
 }
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory")
@@ -37,35 +33,101 @@ BAD_INPUT = 2  # exit code: the user can fix it
 INTERRUPTED = 130
 CLOSED_PIPE = 141  # as of programs that the signal ends
 
-COMMANDS: dict[str, Callable[..., Command]] = {
-    "doctor": Doctor,
-    "tasks": Tasks,
-    "collect": Collect,
-    "inspect": Inspect,
-    "floors": Floors,
-    "train-world": TrainWorld,
-    "judge-world": JudgeWorld,
-    "convert-world": ConvertWorld,
-    "embed": Embed,
-    "train": Train,
-    "judge": Judge,
-    "export": Export,
-    "evaluate": Evaluate,
-    "run": RunTask,
-    "reproduce": Reproduce,
-    "report": WriteReport,
-}
+JSON = "as_json"
+METAVARS = {int | None: "INT", str | None: "TEXT", Path | None: "PATH"}
+DEFAULT = re.compile(r"\s*\(default: ([^()]*)\)")
 
 
-def parse(arguments: list[str] | None = None) -> Command:
-    """Parse the command line; exits with code 2 and a message when it cannot be parsed."""
-    return tyro.extras.subcommand_cli_from_dict(
-        COMMANDS,
+class Hidden:
+    """Stands for the types that only Python callers can pass."""
+
+
+class _Names(dict[str, type]):
+    """What annotations name without importing it: objects, which no flag can give."""
+
+    def __missing__(self, name: str) -> type:
+        if name in vars(api) or hasattr(builtins, name):
+            raise KeyError(name)
+        return Hidden
+
+
+def flags_of(verb: Callable[..., Any]) -> Any:
+    """A dataclass with a field for every parameter that the command line can give."""
+    about, helps = _docstring(verb)
+    hints = get_type_hints(verb, localns=_Names(), include_extras=True)
+    fields: list[Any] = []
+    for name, parameter in inspect.signature(verb).parameters.items():
+        kind, flag = _flag_type(hints[name])
+        if flag.hidden or kind is Hidden:
+            continue
+        required = parameter.default is parameter.empty
+        usual, hint = DEFAULT.search(helps[name]), "(required)" if required else None
+        looks = arg(
+            name=flag.name,
+            metavar=flag.metavar or METAVARS.get(kind),
+            help=DEFAULT.sub("", helps[name]),
+            help_behavior_hint=f"(default: {usual[1]})" if usual else hint,
+        )
+        mark: Any = UseAppendAction if flag.repeated else Positional if required else Annotated
+        kind = Annotated[kind, looks] if mark is Annotated else mark[Annotated[kind, looks]]
+        default = dataclasses.MISSING if required else parameter.default
+        fields.append((name, kind, dataclasses.field(default=default, kw_only=True)))
+    as_json = Annotated[bool, arg(name="json", help="Print one JSON document, and no progress.")]
+    fields.append((JSON, as_json, dataclasses.field(default=False, kw_only=True)))
+    made = dataclasses.make_dataclass(verb.__name__, fields)
+    made.__doc__ = about
+    return made
+
+
+def _flag_type(hint: Any) -> tuple[Any, api.Flag]:
+    """What a flag is parsed as, from an annotation of the API; and how it looks."""
+    if get_origin(hint) is Annotated:
+        kind, *more = get_args(hint)
+        parsed, inner = _flag_type(kind)
+        flags = [one for one in more if isinstance(one, api.Flag)]
+        return parsed, flags[0] if flags else inner
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_flag_type(one)[0] for one in get_args(hint)]
+        found = dict.fromkeys(one for one in parts if one is not Hidden)
+        if Path in found:
+            found.pop(str, None)
+        if set(found) <= {NoneType}:
+            return Hidden, api.Flag()
+        return Union[tuple(found)], api.Flag()  # noqa: UP007 - of a number known at run time
+    if get_origin(hint) is Sequence:
+        inner, flag = _flag_type(get_args(hint)[0])
+        return tuple[inner, ...], flag  # type: ignore[valid-type]
+    if get_origin(hint) is os.PathLike:
+        return Path, api.Flag()
+    return (str if hint is Any else hint), api.Flag()
+
+
+def _docstring(verb: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """What a function does, and what its arguments mean."""
+    from docstring_parser import google
+
+    found = google.parse(inspect.getdoc(verb) or "")
+    helps = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
+    return str(found.short_description), helps
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its flags."""
+    for name, verb in api.VERBS.items():
+        yield name, flags_of(verb)
+
+
+def parse(arguments: list[str] | None = None) -> tuple[str, Any]:
+    """The command and its flags; exits with code 2 and a message when they cannot be parsed."""
+    by_name = dict(commands())
+    found = tyro.extras.subcommand_cli_from_dict(
+        by_name,
         prog="goalward",
         description=f"goalward {__version__}: world models into controllers that need no search.",
         args=arguments,
         config=(FlagCreatePairsOff,),
     )
+    return next(name for name, made in by_name.items() if type(found) is made), found
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has stopped reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
     return code
@@ -81,7 +143,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     try:
-        return parse(arguments).run()
+        name, flags = parse(arguments)
+        return _call(name, vars(flags))
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
@@ -92,12 +155,23 @@ def _run(arguments: list[str] | None) -> int:
             raise
         console.show_error(
             "out of memory; use smaller batches (--set schedule.batch=... of trainings, --batch of "
-            "embed, --environments of evaluate)"
+            "embed, --num-envs of evaluate)"
         )
         return BAD_INPUT
     except KeyboardInterrupt:
-        console.show_error("interrupted; the same command goes on where it stopped")
+        console.show_error("interrupted; the same command continues where it stopped")
         return INTERRUPTED
+
+
+def _call(name: str, flags: dict[str, Any]) -> int:
+    """Call a verb and print what it returns; the exit code."""
+    as_json, verb = flags.pop(JSON), api.VERBS[name]
+    if "progress" in inspect.signature(verb).parameters:
+        flags["progress"] = not as_json
+    result = verb(**flags)
+    from goalward import display
+
+    return display.show(name, result, as_json=as_json)
 
 
 def describe_error(error: ValueError | OSError) -> str:

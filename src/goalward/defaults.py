@@ -9,7 +9,7 @@ IMAGE_SIZE = 64  # pixels a side
 EPISODES = 100  # demonstrations a collection
 GOAL_OFFSET = 25  # recorded steps from start to goal, as in the benchmark
 BUDGET = 50  # steps an episode may take, as in the benchmark
-ENVIRONMENTS = 8  # that run side by side in an evaluation
+NUM_ENVS = 8  # that run side by side in an evaluation
 PAIRS = 200  # start and goal pairs, the paper's larger protocol
 QUICK_PAIRS = 50  # the benchmark's own number
 SEED = 0
@@ -19,7 +19,12 @@ EMBED_BATCH = 256  # frames a call of the encoder, as in the paper
 MAX_HORIZON = 50  # steps to the farthest goal of a training, as in the paper
 
 PresetName = Literal["paper", "cpu-long", "cpu", "smoke"]
+# Of experiments. `bundled`: the controllers and pairs that come with the package; trains nothing.
+ExperimentPreset = Literal["paper", "cpu-long", "cpu", "smoke", "bundled"]
 PRESET_PAIRS = {"paper": 200, "cpu-long": 100, "cpu": 100, "smoke": 1}  # of an experiment's cell
+
+# Episodes by their use: held out for results, held out for choices, or all of them.
+SplitPart = Literal["test", "validation", "all"]
 
 # The inverse dynamics models.
 ModelKind = Literal["gc-idm", "pairwise"]

@@ -67,18 +67,16 @@ def _python() -> Finding:
 def _torch() -> Finding:
     """Torch and the device it would use; asked in a process of its own, since torch can crash."""
     fix = "pip install torch -c constraints.txt"
-    if importlib.util.find_spec("torch") is None:
-        return Finding(name="torch", ok=False, found="not installed", fix=fix)
     code = (
         "import torch;"
         "d='cuda' if torch.cuda.is_available() else"
         " 'mps' if torch.backends.mps.is_available() else 'cpu';"
         "print(torch.__version__, 'on', d, f'({torch.get_num_threads()} threads)')"
     )
-    answer = _ask_python(code)
-    if answer is None:
-        return Finding(name="torch", ok=False, found="installed, but fails at import", fix=fix)
-    return Finding(name="torch", ok=True, found=answer)
+    installed = importlib.util.find_spec("torch") is not None
+    answer = _ask_python(code) if installed else None
+    problem = "installed, but fails at import" if installed else "not installed"
+    return Finding(name="torch", ok=answer is not None, found=answer or problem, fix=fix)
 
 
 def _package(distribution: str, module: str, needed_for: str, fix: str) -> Finding:

@@ -21,6 +21,10 @@ from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.defaults import ModelKind, PresetName
 from goalward.evaluation.pairs import PairsConfig
+from goalward.evaluation.results import Results
+from goalward.evaluation.run import evaluate, prepare_pairs
+from goalward.evaluation.specs import require_known, resolve_controllers
+from goalward.evaluation.video import save_comparison
 from goalward.presets import controller_config, world_config
 from goalward.tasks.task import RenderConfig, Task
 from goalward.world.latents import Latents, embed
@@ -80,7 +84,7 @@ class Pipeline:
             episodes=sizes.episodes,
             seed=self.seed,
             demonstrator=self.demonstrator or self.usual_demonstrator,
-            scene=RenderConfig(image_size=sizes.image_size),
+            render=RenderConfig(image_size=sizes.image_size),
         )
         folder = self.folder / "episodes"
         with self.bar("collect", config.episodes, "frames") as update:
@@ -173,6 +177,34 @@ class Pipeline:
     def _folder(self, name: str) -> Path:
         """Where a stage is that depends on the world model."""
         return self.folder / (name + _suffix(self._plain_world_config(), self.world_config()))
+
+
+def run_pipeline(pipeline: Pipeline, controllers: Sequence[str], *, pairs: int) -> Results:
+    """Train what is missing, and compare controllers on held-out pairs."""
+    task, folder, seed = pipeline.task, pipeline.folder / "evaluation", pipeline.seed
+    require_known(controllers, task)  # before hours are spent
+    wanted = PairsConfig(
+        task=task.name,
+        protocol=task.default_protocol,
+        count=pairs,
+        seed=seed,
+        split_config=pipeline.world_config().split,
+    )
+    drawn = prepare_pairs(folder, wanted, pipeline.episodes())  # too few: refused before training
+    specs, observer = resolve_controllers(
+        task,
+        controllers,
+        seeds=(seed,),
+        device=pipeline.device,
+        split=wanted.split_config,
+        model=pipeline.controller(),
+    )
+    with pipeline.bar("evaluate", len(specs) * pairs, "episodes") as update:
+        results = evaluate(
+            folder, drawn, specs, observer=observer, workers=pipeline.workers, on_progress=update
+        )
+    save_comparison(folder, drawn, specs)
+    return results
 
 
 def _suffix(plain: DataclassInstance, changed: DataclassInstance) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
-from goalward.control.horizon import HorizonConfig
-from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGoConfig
+from goalward.control.networks import GCIDMConfig, HorizonConfig, PairwiseConfig, TimeToGoConfig
 from goalward.control.train import ControllerConfig, IDMSchedule
 from goalward.core.config import override
 from goalward.data.episodes import Episodes
@@ -60,7 +59,9 @@ def _smoke(action_dim: int, seed: int) -> WorldConfig:
     return WorldConfig(
         model=model,
         schedule=ScheduleConfig(steps=40, batch=16, lr=1e-3),
-        objective=ObjectiveConfig(projections=64, inverse_weight=1.0, thumbnail_weight=1.0),
+        objective=ObjectiveConfig(
+            projections=64, inverse_dynamics_weight=1.0, reconstruction_weight=1.0
+        ),
         seed=seed,
     )
 
@@ -74,7 +75,10 @@ def _cpu(name: PresetName, task: str | None, action_dim: int, seed: int) -> Worl
         predictor=PredictorConfig(depth=2, heads=4, dim_head=64, mlp_dim=512, dropout=0.0),
     )
     objective = ObjectiveConfig(
-        regulariser_weight=0.3, projections=256, inverse_weight=1.0, thumbnail_weight=3.0
+        regulariser_weight=0.3,
+        projections=256,
+        inverse_dynamics_weight=1.0,
+        reconstruction_weight=3.0,
     )
     steps = task_preset(name, task).world_steps
     assert steps is not None, "the presets for CPUs have a length"
@@ -93,7 +97,7 @@ def _paper(episodes: Episodes, action_dim: int, seed: int) -> WorldConfig:
 
 
 def learns_time_to_go(name: PresetName) -> bool:
-    """Whether the preset's controllers are told the time to go, not the budget like the paper's."""
+    """Whether the preset's horizon is the time-to-go, not the budget as in the paper."""
     return name != "paper"
 
 

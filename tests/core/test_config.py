@@ -27,7 +27,6 @@ from goalward.core.config import (
     from_json,
     override,
     read_config,
-    read_json,
     to_json,
     write_json,
 )
@@ -99,7 +98,8 @@ CONFIGS = st.builds(
 )
 
 
-KINDS = "encoder.kind: expected 'vit', 'cnn' or 3, got "
+KINDS = "encoder.kind must be 'vit', 'cnn' or 3, got "
+WIDE = {"width": 9, "dropout": 0.5, "kind": "vit"}
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -114,47 +114,45 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @given(CONFIGS)
-def test_a_config_survives_json(config: Config) -> None:
-    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == config
-
-
-@given(CONFIGS)
-def test_a_config_read_back_keeps_its_id(config: Config) -> None:
+def test_a_config_survives_json_and_keeps_its_id(config: Config) -> None:
     again = from_json(Config, json.loads(canonical(to_json(config))))
+    assert again == config
     assert content_id(to_json(again)) == content_id(to_json(config))
 
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("encoder.width", "a", "encoder.width: expected int, got 'a' (str)"),
-        ("encoder.width", True, "encoder.width: expected int, got True (bool)"),
-        ("encoder.width", 8.0, "encoder.width: expected int, got 8.0 (float)"),
-        ("encoder.dropout", False, "encoder.dropout: expected float, got False (bool)"),
-        ("encoder.dropout", "0.5", "encoder.dropout: expected float, got '0.5' (str)"),
-        ("limit", float("nan"), "limit: expected a finite float, got nan (float)"),
-        ("seed", None, "seed: expected int, got None (NoneType)"),
-        ("name", 3, "name: expected str, got 3 (int)"),
-        ("fast", 1, "fast: expected bool, got 1 (int)"),
-        ("encoder.kind", "resnet", "encoder.kind: expected 'vit', 'cnn' or 3, got 'resnet'"),
-        ("encoder.kind", 3.5, "encoder.kind: expected 'vit', 'cnn' or 3, got 3.5 (float)"),
-        ("encoder", [], "encoder: expected an object, got [] (list)"),
-        ("extra", 1, "extra: expected an object, got 1 (int)"),
-        ("sizes", 3, "sizes: expected a list, got 3 (int)"),
-        ("sizes", [1, "b"], "sizes[1]: expected int, got 'b' (str)"),
-        ("span", [1], "span[1]: missing"),
-        ("span", ["a", 1], "span[0]: expected int, got 'a' (str)"),
-        ("weights", [], "weights: expected an object, got [] (list)"),
-        ("weights", {"a": "b"}, "weights.a: expected float, got 'b' (str)"),
-        ("weights", {"a\nb": None}, "weights.'a\\nb': expected float, got None (NoneType)"),
+        ("encoder.width", "a", "encoder.width must be a whole number, got 'a'"),
+        ("encoder.width", True, "encoder.width must be a whole number, got True"),
+        ("encoder.width", 8.0, "encoder.width must be a whole number, got 8.0"),
+        ("encoder.dropout", False, "encoder.dropout must be a number, got False"),
+        ("encoder.dropout", "0.5", "encoder.dropout must be a number, got '0.5'"),
+        ("limit", float("nan"), "limit must be a finite number, got nan"),
+        ("seed", None, "seed must be a whole number, got None"),
+        ("name", 3, "name must be a string, got 3"),
+        ("fast", 1, "fast must be a boolean, got 1"),
+        ("encoder.kind", "resnet", "encoder.kind must be 'vit', 'cnn' or 3, got 'resnet'"),
+        ("encoder.kind", 3.5, "encoder.kind must be 'vit', 'cnn' or 3, got 3.5"),
+        ("encoder", [], "encoder must be an object, got []"),
+        ("extra", 1, "extra must be an object, got 1"),
+        ("sizes", 3, "sizes must be a list, got 3"),
+        ("sizes", [1, "b"], "sizes[1] must be a whole number, got 'b'"),
+        ("span", [1], "span[1]: missing key"),
+        ("span", ["a", 1], "span[0] must be a whole number, got 'a'"),
+        ("weights", [], "weights must be an object, got []"),
+        ("weights", {"a": "b"}, "weights.a must be a number, got 'b'"),
+        ("weights", {"a\nb": None}, "weights.'a\\nb' must be a number, got None"),
         ("encoder.width", 0, "encoder.width must be at least 1, got 0"),
         ("encoder.width", 2**63, f"encoder.width must be at most {2**63 - 1}, got {2**63}"),
         ("fast", True, "fast goes without a limit"),
-        ("schedule.type", "step", "schedule.type: expected 'linear' or 'cosine', got 'step'"),
+        ("schedule.type", "step", "schedule.type must be 'linear' or 'cosine', got 'step'"),
         ("encoder.kind", "vitt", KINDS + "'vitt', did you mean 'vit'?"),
-        ("schedule.steps", "a", "schedule.steps: expected int, got 'a' (str)"),
+        ("schedule.steps", "a", "schedule.steps must be a whole number, got 'a'"),
         ("encoder.widht", 8, "encoder.widht: unknown key, did you mean 'width'?"),
         ("zzz", 8, "zzz: unknown key"),
+        ("heads", [WIDE, {**WIDE, "width": 0}], "heads[1].width must be at least 1, got 0"),
+        ("seed", "x" * 1000, f"seed must be a whole number, got '{'x' * 56}..."),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_by_name(path: str, value: Any, message: str) -> None:
@@ -163,21 +161,15 @@ def test_a_value_that_does_not_fit_is_refused_by_name(path: str, value: Any, mes
     assert str(caught.value) == message
 
 
-def test_errors_inside_a_tuple_of_configs_carry_the_whole_path() -> None:
-    bad = {**to_json(Encoder()), "width": 0}
-    with pytest.raises(ValueError, match=r"^heads\[1\]\.width must be at least 1, got 0$"):
-        from_json(Config, changed("heads", [to_json(Encoder()), bad]))
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"seed": "a"}, "seed: expected int, got 'a' (str)"),
+        ({"seed": "a"}, "seed must be a whole number, got 'a'"),
         ({"seeed": 1}, "seeed: unknown key, did you mean 'seed'?"),
-        ({"sizes": [1]}, "sizes: expected a tuple, got [1] (list)"),
-        ({"encoder": {"width": 8}}, "encoder: expected Encoder, got {'width': 8} (dict)"),
-        ({"weights": {1: 1.0}}, "weights[1]: expected str, got 1 (int)"),
-        ({"limit": float("inf")}, "limit: expected a finite float, got inf (float)"),
+        ({"sizes": [1]}, "sizes must be a tuple, got [1]"),
+        ({"encoder": {"width": 8}}, "encoder must be Encoder, got {'width': 8}"),
+        ({"weights": {1: 1.0}}, "weights[1] must be a string, got 1"),
+        ({"limit": float("inf")}, "limit must be a finite number, got inf"),
         ({"fast": True, "limit": 2.0}, "fast goes without a limit"),
     ],
 )
@@ -209,29 +201,33 @@ ARGUMENTS: dict[str, Any] = {
     ("name", "value", "message"),
     [
         ("episodes", 0, "episodes must be at least 1, got 0"),
-        ("episodes", True, "episodes: expected int, got True (bool)"),
-        ("preset", "cpi", "preset: expected 'paper', 'cpu-long', 'cpu' or 'smoke', got 'cpi', did"),
-        ("preset", None, "preset: expected 'paper', 'cpu-long', 'cpu' or 'smoke', got None (None"),
-        ("source", 3, "source: expected a path or Recording, got 3 (int)"),
-        ("seeds", "ab", "seeds: expected a list or tuple, got 'ab' (str)"),
+        ("episodes", True, "episodes must be a whole number, got True"),
+        ("preset", "cpi", "preset must be 'paper', 'cpu-long', 'cpu' or 'smoke', got 'cpi', did"),
+        ("preset", None, "preset must be 'paper', 'cpu-long', 'cpu' or 'smoke', got None"),
+        ("source", 3, "source must be a string or a path or Recording, got 3"),
+        ("seeds", "ab", "seeds must be a list or tuple, got 'ab'"),
         ("seeds", (0, -1), "seeds[1] must be at least 0, got -1"),
-        ("options", ("a", 3), "options[1]: expected str or Recording, got 3 (int)"),
-        ("threads", "aut", "threads: expected 'auto' or int, got 'aut', did you mean 'auto'?"),
-        ("progress", 3, "progress: expected a function, got 3 (int)"),
+        ("options", ("a", 3), "options[1] must be a string or Recording, got 3"),
+        (
+            "threads",
+            "aut",
+            "threads must be 'auto' or a whole number, got 'aut', did you mean 'auto'?",
+        ),
+        ("progress", 3, "progress must be callable, got 3"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_refused_by_name(
     name: str, value: Any, message: str
 ) -> None:
     with pytest.raises(ValueError) as caught:
-        check_values("collect", ARGUMENTS, {"seeds": (), name: value})
+        check_values(ARGUMENTS, {"seeds": (), name: value})
     assert str(caught.value).startswith(message)
 
 
 def test_arguments_that_fit_are_accepted() -> None:
     good = {"episodes": None, "source": Path("a"), "seeds": [0, 1], "options": (Recording(), "a")}
-    check_values("collect", ARGUMENTS, {**good, "progress": print})
-    check_values("collect", ARGUMENTS, {"source": Recording(), "seeds": (0,)})
+    check_values(ARGUMENTS, {**good, "progress": print})
+    check_values(ARGUMENTS, {"source": Recording(), "seeds": (0,)})
 
 
 def test_a_config_is_frozen_and_can_be_sent_to_another_process() -> None:
@@ -250,11 +246,11 @@ def test_a_value_is_replaced_by_its_dotted_name() -> None:
     ("assignment", "message"),
     [
         ("encoder.width=0", "encoder.width must be at least 1, got 0"),
-        ("encoder.widht=3", "encoder.widht: no such value, did you mean encoder.width?"),
+        ("encoder.widht=3", "encoder.widht: no such value, did you mean 'encoder.width'?"),
         ("zzz=3", "zzz: no such value, there are: encoder.dropout, encoder.kind, encoder.width,"),
         ("seed", "expected NAME=VALUE such as schedule.lr=1e-4, got 'seed'"),
-        ("seed=" + "9" * 30, "seed: expected int, got '" + "9" * 30),
-        ("seed=NaN", "seed: expected int, got 'NaN' (str)"),
+        ("seed=" + "9" * 30, "seed must be a whole number, got '" + "9" * 30),
+        ("seed=NaN", "seed must be a whole number, got 'NaN'"),
     ],
 )
 def test_an_override_that_does_not_fit_is_refused(assignment: str, message: str) -> None:
@@ -272,12 +268,6 @@ def test_a_missing_key_is_refused_although_it_has_a_default(path: str) -> None:
         from_json(Config, data)
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
-    with pytest.raises(ValueError, match=r"^seed: expected int, got 'x+\.\.\. \(str\)$") as caught:
-        from_json(Config, changed("seed", "x" * 1000))
-    assert len(str(caught.value)) < 100
-
-
 @dataclass(frozen=True)
 class Plain:
     count: int
@@ -287,10 +277,9 @@ class Plain:
 def test_a_plain_dataclass_is_read_as_strictly() -> None:
     plain = Plain(count=1, encoder=Encoder())
     assert from_json(Plain, to_json(plain)) == plain
-    for wrong, message in (("1", "count: expected int"), (None, "count: expected int")):
-        with pytest.raises(ValueError, match=message):
-            from_json(Plain, {**to_json(plain), "count": wrong})
-    with pytest.raises(ValueError, match="reads back as another config"):
+    with pytest.raises(ValueError, match="count must be a whole number"):
+        from_json(Plain, {**to_json(plain), "count": "1"})
+    with pytest.raises(AssertionError, match="reads back as another config"):
         to_json(Plain(count=1, encoder=to_json(Encoder())))  # type: ignore[arg-type]
 
 
@@ -309,23 +298,12 @@ def test_canonical_text_and_id_are_what_they_have_always_been() -> None:
         canonical({"a": float("nan")})
 
 
-def test_a_written_config_reads_back_and_leaves_no_other_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_written_config_reads_back_and_leaves_no_other_file(tmp_path: Path, seal: bool) -> None:
     config = Config(name="é\U0001f600", sizes=(1, 2))
     write_json(tmp_path / "c.json", {"old": 1})
-    write_json(tmp_path / "c.json", to_json(config))
-    assert read_config(Config, tmp_path / "c.json") == config
-    assert [path.name for path in tmp_path.iterdir()] == ["c.json"]
-
-
-def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    write_json(tmp_path / "c.json", {"old": 1})
-    monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_json(tmp_path / "c.json", {"new": 2})
-    assert read_json(tmp_path / "c.json") == {"old": 1}
+    write_json(tmp_path / "c.json", to_json(config), seal=seal)
+    assert read_config(Config, tmp_path / "c.json", seal=seal) == config
     assert [path.name for path in tmp_path.iterdir()] == ["c.json"]
 
 
@@ -362,11 +340,18 @@ def test_differences_name_three_keys_and_count_the_rest() -> None:
     assert differences({"gone": None}, {}) == "gone: null -> -"
 
 
-@pytest.mark.parametrize("module", ["goalward.core.config", "goalward.core.artifacts"])
-def test_import_is_light(module: str) -> None:
-    code = f"import sys, {module}; print({{'numpy', 'torch', 'h5py'}} & sys.modules.keys())"
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("verify, core.artifacts", "{'numpy', 'torch', 'h5py', 'filelock'}"),
+        ("array_files, core.figures", "{'torch', 'h5py', 'matplotlib', 'pydantic'}"),
+        ("files, core.checks, core.arrays, core.random", "{'torch', 'h5py', 'pydantic'}"),
+    ],
+)
+def test_imports_are_light(modules: str, heavy: str) -> None:
+    names = modules.replace("core.", "goalward.core.")
+    code = f"import sys, goalward.core.{names}; print({heavy} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "set()"

@@ -1,13 +1,14 @@
-"""Checksums show any changed byte."""
+"""Writes are atomic, and checksums show any changed byte."""
 
 from __future__ import annotations
 
-import random
+import os
 from pathlib import Path
 
 import pytest
 
-from goalward.core.files import EMPTY_SEAL, checksum, file_checksum, require_sealed, sealed
+from goalward.core.config import read_json, write_json
+from goalward.core.files import checksum, file_checksum
 
 
 def test_a_checksum_is_the_known_one_of_xxh3_and_a_file_has_that_of_its_content(
@@ -19,12 +20,13 @@ def test_a_checksum_is_the_known_one_of_xxh3_and_a_file_has_that_of_its_content(
     assert file_checksum(tmp_path / "file") == checksum(b"x" * 10_000_000)
 
 
-def test_any_changed_byte_of_sealed_content_is_refused_by_the_name_of_the_file() -> None:
-    data = sealed(b'{"weights": "' + bytes(range(128)) + f'", "seal": "{EMPTY_SEAL}"}}'.encode())
-    require_sealed(data, "a.json", "train again")
-    rng = random.Random(0)
-    for place in range(len(data)):
-        changed = bytearray(data)
-        changed[place] ^= rng.randrange(1, 256)
-        with pytest.raises(ValueError, match=r"^a\.json: .*train again$"):
-            require_sealed(bytes(changed), "a.json", "train again")
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_json(tmp_path / "c.json", {"old": 1})
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(tmp_path / "c.json", {"new": 2})
+    assert read_json(tmp_path / "c.json") == {"old": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["c.json"]

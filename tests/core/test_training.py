@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from goalward.core.curves import Row, read_curves
 from goalward.core.training import (
     CHECKPOINT,
-    EARLIER,
     LOG_EVERY,
     Part,
     Schedule,
@@ -175,10 +174,6 @@ def test_divergence_stops_with_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_training_of_another_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / EARLIER).touch()
-    with pytest.raises(ValueError, match="unfinished training of another version; delete"):
-        Regression(tmp_path)
-    (tmp_path / EARLIER).unlink()
     Regression(tmp_path).fit()
     part: Part[object] = Part(module=nn.Linear(3, 2), losses=lambda *_: {}, best_by="none")
     with pytest.raises(ValueError, match="unfinished training of another version; delete"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from public_helpers import randomised
 from torch import Tensor
+from world_helpers import tiny_model
 
+from goalward.planning import cost
 from goalward.planning.cost import LatentCost
 from goalward.world.lewm import LeWM
-from public_helpers import randomised
-from world_helpers import tiny_model
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -26,34 +27,37 @@ def model_fixture() -> LeWM:
 def test_the_cost_is_the_squared_distance_at_the_end_of_a_rollout(model: LeWM, given: int) -> None:
     z, goal = numbers(2, given, 16), numbers(2, 16, seed=1)
     between, plans = numbers(2, given - 1, 4, seed=2), numbers(2, 6, 5, 4, seed=3)
-    cost = LatentCost(model, z, goal, actions_BTA=between)
-    found = cost(plans)
+    latent_cost = LatentCost(model, z, goal, actions_BTA=between)
+    found = latent_cost(plans)
     for b in range(2):
         for s in range(6):
             actions = torch.cat([between[b], plans[b, s]])[None]
             last = model.rollout(z[b : b + 1], actions)[0, -1]
             torch.testing.assert_close(found[b, s], (last - goal[b]).square().sum())
-    assert cost.predictor_calls == 6 * 5
+    assert latent_cost.predictor_calls == 6 * 5
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("max_rollouts", [1, 2, 4, 5, 9, 100])
 def test_costs_do_not_depend_on_how_many_are_computed_at_once(
-    model: LeWM, max_rollouts: int
+    model: LeWM, max_rollouts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     z, goal, plans = numbers(3, 1, 16), numbers(3, 16, seed=1), numbers(3, 4, 5, 4, seed=3)
     expected = LatentCost(model, z, goal)(plans)
-    found = LatentCost(model, z, goal, max_rollouts=max_rollouts)(plans)
-    torch.testing.assert_close(found, expected)
+    monkeypatch.setattr(cost, "MAX_ROLLOUTS", max_rollouts)
+    torch.testing.assert_close(LatentCost(model, z, goal)(plans), expected)
 
 
 @torch.no_grad()
-def test_plans_of_more_than_half_a_piece_are_costed_to_the_last_bit_as_alone(model: LeWM) -> None:
+def test_plans_of_more_than_half_a_piece_are_costed_to_the_last_bit_as_alone(
+    model: LeWM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "MAX_ROLLOUTS", 64)
     z, goal, plans = numbers(3, 1, 16), numbers(3, 16, seed=1), numbers(3, 40, 5, 4, seed=3)
-    together = LatentCost(model, z, goal, max_rollouts=64)(plans)
+    together = LatentCost(model, z, goal)(plans)
     for k in range(3):
         one = slice(k, k + 1)
-        alone = LatentCost(model, z[one], goal[one], max_rollouts=64)(plans[one])
+        alone = LatentCost(model, z[one], goal[one])(plans[one])
         assert torch.equal(alone[0], together[k])
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from public_helpers import SMALL, randomise, write_public
+from test_lewm_parity import build
 from torch import Tensor
 
 from goalward.planning.cost import LatentCost
 from goalward.planning.solvers import CEM, ICEM, MPPI, Gradient, NoiseFn, Solver
 from goalward.world.lewm import LeWM
 from goalward.world.public import load_public, public_json
-from public_helpers import SMALL, randomise, write_public
-from test_lewm_parity import build
 
 # stable-worldmodel misses a game library that nothing here uses.
 pytestmark = pytest.mark.filterwarnings("ignore:ale-py not found:UserWarning")

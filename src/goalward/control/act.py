@@ -6,147 +6,84 @@ Shapes: B environments, D latent numbers, A numbers of an action.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from goalward.control.checkpoint import TrainedIDM, load_trained_idm
-from goalward.control.controller import Environments
-from goalward.control.horizon import HorizonConfig
-from goalward.control.networks import GCIDM, TimeToGo, quantile_steps
+from goalward.control.checkpoint import TrainedIDM
+from goalward.control.controller import BatchController, Index
+from goalward.control.networks import GCIDM, HorizonConfig, TimeToGo, quantile_steps
 from goalward.core.arrays import Array
-from goalward.core.tensors import require_tensor
-from goalward.world.checkpoint import Weights
 from goalward.world.frozen import FrameEncoder
 
 
 class ActionHead(nn.Module):
-    """From latents to actions: the network, and what it is told of the steps left.
+    """From latents to actions: the network and its horizon input.
 
-    Args:
-        network: A goal-conditioned one, on the device to compute on; its weights are copied.
-        time_to_go: The head that goes with it, if there is one.
-        horizon: What the network is told.
-
-    Raises:
-        ValueError: the network is pairwise, or the time-to-go head that `horizon` needs is missing.
+    The network must be goal-conditioned; its weights are copied. Only the horizon `time-to-go`
+    needs the time-to-go head.
     """
 
     def __init__(
         self, network: nn.Module, time_to_go: TimeToGo | None, horizon: HorizonConfig
     ) -> None:
         super().__init__()
-        self.horizon = horizon
         if not isinstance(network, GCIDM):
             raise ValueError(
-                "a pairwise model tells the action between two frames, not the way to a goal; "
-                "train one with --kind gc-idm"
+                "a pairwise model gives the actions between two frames that are close in time, not "
+                "towards a goal: train a controller with --kind gc-idm"
             )
         if horizon.mode == "time-to-go" and time_to_go is None:
             raise ValueError(
-                "this controller has no time-to-go head; choose the horizon budget or fixed, or "
+                "this controller has no time-to-go head: choose the horizon budget or fixed, or "
                 "train one with it"
             )
+        self.horizon = horizon
         self.network = network.frozen()
         self.time_to_go = copy.deepcopy(time_to_go) if horizon.mode == "time-to-go" else None
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
-        """Actions (B, A) before clipping.
-
-        Raises:
-            ValueError: shapes or types do not fit the network or each other.
-        """
+        """Actions (B, A) before clipping."""
         return self.network(z_BD, z_goal_BD, self.horizon_steps(z_BD, z_goal_BD, steps_left_B))
 
     def horizon_steps(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
-        """What the network is told of the steps left: (B,)."""
-        require_tensor(z_BD, "latents", "B", self.network.config.latent_dim)
-        require_tensor(steps_left_B, "steps_left", z_BD.shape[0], dtype=torch.int64)
+        """The network's horizon input (B,), given the remaining steps."""
         if self.horizon.mode == "budget":
             return steps_left_B
         if self.horizon.mode == "fixed":
-            return steps_left_B.clamp(max=self.horizon.steps)
+            return steps_left_B.clamp(max=self.horizon.fixed_steps)
         assert self.time_to_go is not None
-        needed_B = quantile_steps(self.time_to_go(z_BD, z_goal_BD), self.horizon.level)
+        needed_B = quantile_steps(self.time_to_go(z_BD, z_goal_BD), self.horizon.quantile)
         return torch.minimum(steps_left_B, needed_B)
 
 
-class GCIDMController:
+class GCIDMController(BatchController[Tensor]):
     """A `Controller` that asks the network for every action (Algorithm 1).
 
-    Args:
-        model: A goal-conditioned model, on the device to compute on.
-        horizon: What the network is told of the steps left (default: as the file says).
-
-    Raises:
-        ValueError: the model is pairwise, or lacks the time-to-go head that `horizon` needs.
+    Its states are the goals' latents. It computes on the model's device; `horizon` is by default as
+    trained.
     """
 
     def __init__(self, model: TrainedIDM, horizon: HorizonConfig | None = None) -> None:
-        self.metadata = model.metadata
-        self.horizon = model.metadata.horizon if horizon is None else horizon
-        self.act_on_latents = ActionHead(model.network, model.time_to_go, self.horizon)
-        self._encode = FrameEncoder(model.world)
+        super().__init__()
+        metadata = model.metadata
+        horizon = horizon or metadata.horizon
+        self.action_head = ActionHead(model.network, model.time_to_go, horizon)
         self._device = next(model.network.parameters()).device
-        bounds = (model.metadata.action_low, model.metadata.action_high)
+        self.encode = FrameEncoder(model.encoder, (self._device,))
+        bounds = (metadata.action_low, metadata.action_high)
         self._low_A, self._high_A = (np.asarray(edge, dtype=np.float32) for edge in bounds)
-        self._environments = Environments()
-        self._goals_BD = torch.empty(0, self.metadata.network.latent_dim, device=self._device)
 
-    @property
-    def world_id(self) -> str:
-        """Of the encoder that frames go through."""
-        return self.metadata.world_id
+    def start(self, goals: Array) -> Sequence[Tensor]:
+        """Encode each goal once."""
+        return [*self.encode(torch.from_numpy(goals))]
 
-    def reset(
-        self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
-    ) -> None:
-        """Take new goals; see `Controller.reset`. Each is encoded once, here."""
-        frames, where = self._environments.reset(goals, budget, environments)
-        z_goal = self._encode(torch.from_numpy(frames))
-        if environments is None:
-            self._goals_BD = z_goal
-        else:
-            self._goals_BD = self._goals_BD.clone()
-            self._goals_BD[torch.from_numpy(where).to(self._device)] = z_goal
-
-    def act(
-        self,
-        frames: Array,
-        steps_left: npt.ArrayLike | None = None,
-        *,
-        environments: npt.ArrayLike | None = None,
-    ) -> Array:
-        """The next action of every environment; see `Controller.act`."""
-        seen = self._environments.observe(frames, steps_left, environments)
+    def decide(self, frames: Array, states: Sequence[Tensor], steps_left: Index) -> Array:
+        """One forward pass."""
         with torch.inference_mode():
-            z_BD = self._encode(torch.from_numpy(seen.frames))
-            where = torch.from_numpy(seen.environments).to(self._device)
-            steps_B = torch.from_numpy(seen.steps_left).to(self._device)
-            actions_BA = self.act_on_latents(z_BD, self._goals_BD[where], steps_B)
-        actions = np.clip(actions_BA.cpu().numpy(), self._low_A, self._high_A)
-        return actions[0] if self._environments.single else actions
-
-
-def load_controller(
-    path: str | Path,
-    *,
-    weights: Weights = "best",
-    horizon: HorizonConfig | None = None,
-    device: str | torch.device = "cpu",
-) -> GCIDMController:
-    """Load a controller from the file, or the training's folder, that `goalward train` wrote.
-
-    Args:
-        path: The file; it is all that is needed. Or the folder.
-        weights: Which of the folder's files.
-        horizon: What the network is told of the steps left (default: as trained).
-        device: Where to compute: cpu, cuda or mps.
-
-    Raises:
-        ValueError: one line about what is wrong and what to do.
-    """
-    return GCIDMController(load_trained_idm(path, weights=weights, device=device), horizon)
+            z_BD = self.encode(torch.from_numpy(frames))
+            steps_B = torch.from_numpy(steps_left).to(self._device)
+            actions_BA = self.action_head(z_BD, torch.stack([*states]), steps_B)
+        return np.clip(actions_BA.cpu().numpy(), self._low_A, self._high_A)

@@ -1,23 +1,42 @@
-"""Controllers that know nothing: they stand still or act at random.
+"""What a controller is, the bookkeeping that all share, and two that know nothing.
 
-Shapes: B environments, A numbers of an action.
+Nothing here needs more than NumPy, so that an exported controller acts on a light installation.
+Shapes: B environments, M of them that are asked, A numbers of an action.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from goalward.core.arrays import Array, as_array
-from goalward.core.checks import describe, whole_number
+from goalward.core.arrays import Array, as_array, indices
+from goalward.core.checks import describe, format_value
 from goalward.core.random import generator
-from goalward.data.episodes import Index
+
+Index = npt.NDArray[np.int64]
+State = TypeVar("State")
+
+MOST_STEPS = 10**9  # a larger budget is a mistake
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerStats:
+    """What a controller computed in each environment since its reset."""
+
+    plans: tuple[int, ...] | None = None  # None: it does not plan
+    predictor_calls: tuple[int, ...] = ()  # of the world model; empty: it reports none
+
+    def of(self, environment: int) -> dict[str, int | None]:
+        """The same of one environment."""
+        plans = None if self.plans is None else self.plans[environment]
+        calls = self.predictor_calls[environment] if self.predictor_calls else 0
+        return {"plans": plans, "predictor_calls": calls}
 
 
 class Controller(Protocol):
@@ -32,8 +51,8 @@ class Controller(Protocol):
             goals: uint8 frames (B, height, width, 3); or one frame (height, width, 3) for a single
                 environment, in which `act` then takes one frame and gives one action.
             budget: Steps until the goal must be reached: one number, or (B,).
-            environments: Indices of the environments that begin anew, one for each goal; the
-                others go on. By default all do, and there are as many as goals.
+            environments: Indices of the environments that start again, one for each goal; the
+                others continue. By default, all start again, and there is one for each goal.
 
         Raises:
             ValueError: a goal or a budget cannot be used; the message says why.
@@ -49,9 +68,9 @@ class Controller(Protocol):
         """The next action of every environment.
 
         Args:
-            frames: uint8 frames (B, height, width, 3) of any size, as they are now.
-            steps_left: Steps left of the budgets: one number, or (B,). By default the budget less
-                the actions asked for since.
+            frames: The present uint8 frames (B, height, width, 3).
+            steps_left: Remaining steps of the budgets: one number, or (B,). By default the budget
+                minus the number of actions since.
             environments: Indices of the environments that act, one for each frame; the others
                 wait. By default all act.
 
@@ -62,178 +81,58 @@ class Controller(Protocol):
             ValueError: there are no goals yet, or the frames cannot be used.
         """
 
-
-MOST_STEPS = 10**9  # a larger budget is a mistake
-MOST_FRAMES = 2**16  # and so is a larger batch
-MOST_BYTES = 2**32  # or one that takes more memory
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """Frames of the environments that act."""
-
-    frames: Array  # (M, height, width, 3) uint8
-    environments: Index  # (M,)
-    steps_left: Index  # (M,), at least 1
+    @property
+    def stats(self) -> ControllerStats:
+        """What was computed in each environment since its reset."""
 
 
-class Environments:
-    """Counts the steps left in each environment, and refuses what cannot be meant.
+def stats_of(controller: object) -> ControllerStats:
+    """What a controller computed; empty for a user's controller that does not report it."""
+    found: ControllerStats = getattr(controller, "stats", ControllerStats())
+    return found
 
-    Attributes:
-        single: Whether there is one environment, given without a batch axis.
+
+class BatchController(ABC, Generic[State]):
+    """A `Controller` that keeps one state for each environment.
+
+    It checks what callers pass and counts the remaining steps. A call that is refused changes
+    nothing.
     """
+
+    image_size: int | None = None  # pixels a side that frames must have (None: any)
 
     def __init__(self) -> None:
-        self.single = False
-        self._steps_left_B: Index | None = None
-
-    def reset(
-        self, goals: Array, budget: npt.ArrayLike, environments: npt.ArrayLike | None
-    ) -> tuple[Array, Index]:
-        """Goals as a batch (M, height, width, 3), and the environments (M,) that they are for."""
-        batch, single = as_batch(goals, "goals")
-        frames = _writable(batch)
-        budget_M = whole_numbers(budget, len(frames), "budget")
-        if environments is None:
-            self.single, self._steps_left_B = single, budget_M
-            return frames, np.arange(len(frames))
-        if self._steps_left_B is None:
-            raise ValueError("there are no environments yet; reset all of them first")
-        where_M = _indices(environments, len(frames), len(self._steps_left_B))
-        self._steps_left_B[where_M] = budget_M
-        return frames, where_M
-
-    def observe(
-        self,
-        frames: Array,
-        steps_left: npt.ArrayLike | None,
-        environments: npt.ArrayLike | None = None,
-    ) -> Observation:
-        """What the environments that act show; counts one step for each."""
-        if self._steps_left_B is None:
-            raise ValueError("there is no goal yet; call reset(goals, budget) before act(frames)")
-        batch, single = as_batch(frames, "frames")
-        where_M = np.arange(len(self._steps_left_B))
-        if environments is not None:
-            where_M = _indices(environments, len(batch), len(self._steps_left_B))
-        elif len(batch) != len(where_M) or single != self.single:
-            expected = "one frame without a batch axis" if self.single else f"{len(where_M)} frames"
-            raise ValueError(
-                f"expected {expected}, as many as there are goals, got shape {np.shape(frames)}"
-            )
-        steps_M = self._steps_left_B[where_M]
-        if steps_left is not None:
-            steps_M = whole_numbers(steps_left, len(batch), "steps_left")
-        self._steps_left_B[where_M] = steps_M - 1
-        # A budget that is spent counts as one last step: whoever goes on has a reason to.
-        steps_M = np.maximum(steps_M, 1)
-        return Observation(frames=_writable(batch), environments=where_M, steps_left=steps_M)
-
-
-def as_batch(frames: Array, name: str) -> tuple[Array, bool]:
-    """uint8 frames with a batch axis, and whether it had to be added.
-
-    Raises:
-        ValueError: they are no uint8 frames.
-    """
-    if frames is None:
-        raise ValueError(f"{name} are missing; give uint8 frames of shape (B, height, width, 3)")
-    array = as_array(frames, name)
-    single = array.ndim == 3
-    batch = array[None] if single else array
-    if array.dtype != np.uint8 or batch.ndim != 4 or batch.shape[-1] != 3 or not batch.size:
-        hint = ""
-        if array.dtype.kind == "f" and array.nbytes <= MOST_BYTES:
-            hint = ", with NaN" if np.isnan(array).any() else "; scale them to 0 .. 255 first"
-        raise ValueError(
-            f"{name} must be uint8 of shape (B, height, width, 3) or (height, width, 3), got "
-            f"{describe(array)}{hint}"
-        )
-    if len(batch) > MOST_FRAMES or batch.nbytes > MOST_BYTES:
-        raise ValueError(
-            f"{name} must be at most {MOST_FRAMES} at once and {MOST_BYTES} bytes, got shape "
-            f"{array.shape}"
-        )
-    return batch, single
-
-
-def whole_numbers(values: npt.ArrayLike, number: int, name: str) -> Index:
-    """Whole numbers of at least 1, one for each environment.
-
-    Raises:
-        ValueError: they are too few, too many, too small or no whole numbers.
-    """
-    array = as_array(values, name)
-    whole = array.dtype.kind in "iu" or (
-        array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.round(array))).all())
-    )
-    if not whole or array.shape not in ((), (number,)):
-        raise ValueError(
-            f"{name} must be one whole number up to {MOST_STEPS}, or {number} of them, got "
-            f"{_shown(array)}"
-        )
-    if (array < 1).any():
-        raise ValueError(f"{name} must be at least 1, got {array.min()}")
-    if (array > MOST_STEPS).any():
-        raise ValueError(f"{name} must be at most {MOST_STEPS}, got {array.max()}")
-    return np.broadcast_to(array, (number,)).astype(np.int64)
-
-
-def _indices(environments: npt.ArrayLike, number: int, limit: int) -> Index:
-    array = as_array(environments, "environments")
-    fits = array.shape == (number,) and array.dtype.kind in "iu"
-    if not fits or (array < 0).any() or (array >= limit).any() or len(set(array.tolist())) < number:
-        raise ValueError(
-            f"environments must be {number} different numbers in 0 .. {limit - 1}, one for each "
-            f"frame, got {_shown(array)}"
-        )
-    return array.astype(np.int64)
-
-
-def _writable(frames: Array) -> Array:
-    """The frames in one piece of memory that could be written, as torch asks."""
-    return np.require(frames, requirements=["C", "W"])
-
-
-def _shown(array: Array) -> str:
-    few = array.size <= 4 and array.dtype.kind in "biuf"
-    return str(array.tolist()) if few else describe(array)
-
-
-MOST_NUMBERS = 2**16  # of an action; more is a mistake
-PolicyIterator = Iterator[Array]  # the actions of one episode, one after the other
-
-
-def goal_number(goal_frame: Array) -> int:
-    """A number that a goal is known by, whoever runs it and beside whichever others."""
-    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(goal_frame).data).digest()[:8], "big")
-
-
-def _size(action_dim: int) -> int:
-    return whole_number(action_dim, "action_dim", most=MOST_NUMBERS)
-
-
-class BlindController(ABC):
-    """A `Controller` whose actions depend on the goal's number and the step alone."""
-
-    def __init__(self) -> None:
-        self._environments = Environments()
-        self._policies: dict[int, PolicyIterator] = {}
+        self._states: list[State] = []
+        self._steps_left_B: Index = np.empty(0, dtype=np.int64)
+        self._single = False  # one environment, whose frames have no batch axis
 
     @abstractmethod
-    def policy(self, number: int) -> PolicyIterator:
-        """The actions, each (A,), of an episode with the goal of this number."""
+    def start(self, goals: Array) -> Sequence[State]:
+        """The states of environments with these goals (M, height, width, 3)."""
+
+    @abstractmethod
+    def decide(self, frames: Array, states: Sequence[State], steps_left: Index) -> Array:
+        """Actions (M, A) for frames (M, height, width, 3) and remaining steps, at least 1."""
+
+    @property
+    def stats(self) -> ControllerStats:
+        """Nothing is planned."""
+        return ControllerStats(predictor_calls=(0,) * len(self._states))
 
     def reset(
         self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
     ) -> None:
-        """Begin episodes; see `Controller.reset`."""
-        frames, where = self._environments.reset(goals, budget, environments)
+        """Take new goals; see `Controller.reset`."""
+        batch, single = self._as_batch(goals, "goals")
+        budget_M = _counts(budget, len(batch), "budget")
         if environments is None:
-            self._policies = {}
-        for k, frame in zip(where, frames, strict=True):
-            self._policies[int(k)] = self.policy(goal_number(frame))
+            self._states, self._steps_left_B = [*self.start(batch)], budget_M
+            self._single = single
+            return
+        where = self._indices(environments, len(batch))
+        for k, state in zip(where, self.start(batch), strict=True):
+            self._states[k] = state
+        self._steps_left_B[where] = budget_M
 
     def act(
         self,
@@ -243,34 +142,102 @@ class BlindController(ABC):
         environments: npt.ArrayLike | None = None,
     ) -> Array:
         """The next action of every environment; see `Controller.act`."""
-        seen = self._environments.observe(frames, steps_left, environments)
-        actions = np.stack([next(self._policies[int(k)]) for k in seen.environments])
-        return actions[0] if self._environments.single else actions
+        if not self._states:
+            raise ValueError("there is no goal yet: call reset(goals, budget) before act(frames)")
+        batch, single = self._as_batch(frames, "frames")
+        where = np.arange(len(self._states))
+        if environments is not None:
+            where = self._indices(environments, len(batch))
+        elif (len(batch), single) != (len(where), self._single):
+            wanted = "one frame without a batch axis" if self._single else f"{len(where)} frames"
+            raise ValueError(f"expected {wanted}, one for each goal, got shape {np.shape(frames)}")
+        left_M = self._steps_left_B[where]
+        if steps_left is not None:
+            left_M = _counts(steps_left, len(batch), "steps_left")
+        # A spent budget counts as one last step: a caller that goes on has a reason to.
+        actions = self.decide(batch, [self._states[k] for k in where], np.maximum(left_M, 1))
+        self._steps_left_B[where] = left_M - 1
+        return actions[0] if self._single else actions
+
+    def _as_batch(self, frames: Array, name: str) -> tuple[Array, bool]:
+        """Frames with a batch axis, and whether it had to be added."""
+        array = as_array(frames, name)
+        single = array.ndim == 3
+        batch = array[None] if single else array
+        size = self.image_size
+        colours = batch.dtype == np.uint8 and batch.ndim == 4 and batch.shape[-1] == 3
+        if not colours or not batch.size or (size and batch.shape[1:3] != (size, size)):
+            sides = f"{size}, {size}" if size else "height, width"
+            raise ValueError(
+                f"{name} must be uint8 of shape (B, {sides}, 3) or ({sides}, 3), with colours from "
+                f"0 to 255, got {describe(frames if array.dtype == object else array)}"
+            )
+        # torch wants memory in one piece that could be written.
+        return np.require(batch, requirements=["C", "W"]), single
+
+    def _indices(self, environments: npt.ArrayLike, number: int) -> Index:
+        where = indices(environments, "environments", len(self._states))
+        if not len(where) == len({*where.tolist()}) == number:
+            raise ValueError(
+                f"environments must be {number} different numbers, one for each frame, got "
+                f"{format_value(where.tolist())}"
+            )
+        return where
 
 
-class ZeroController(BlindController):
+def _counts(values: npt.ArrayLike, number: int, name: str) -> Index:
+    """Whole numbers of at least 1, one for each environment."""
+    array = as_array(values, name)
+    if (
+        array.dtype.kind not in "iuf"
+        or array.shape not in ((), (number,))
+        or not ((array >= 1) & (array <= MOST_STEPS) & (array == np.floor(array))).all()
+    ):
+        raise ValueError(
+            f"{name} must be a whole number from 1 to {MOST_STEPS:,}, or {number} of them (one for "
+            f"each goal), got {format_value(values)}"
+        )
+    return np.broadcast_to(array, (number,)).astype(np.int64)
+
+
+def goal_number(goal_frame: Array) -> int:
+    """A number made from a goal's frame alone: the same in every environment and run."""
+    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(goal_frame).data).digest()[:8], "big")
+
+
+class ZeroController(BatchController[None]):
     """Stands still."""
 
     def __init__(self, action_dim: int) -> None:
         super().__init__()
-        self._action = np.zeros(_size(action_dim), dtype=np.float32)
+        self._action_dim = action_dim
 
-    def policy(self, number: int) -> PolicyIterator:  # noqa: ARG002
-        """Zeros for ever."""
-        while True:
-            yield self._action
+    def start(self, goals: Array) -> Sequence[None]:
+        """Nothing to keep."""
+        return [None] * len(goals)
+
+    def decide(self, frames: Array, states: Sequence[None], steps_left: Index) -> Array:  # noqa: ARG002
+        """Zeros."""
+        return np.zeros((len(frames), self._action_dim), dtype=np.float32)
 
 
-class RandomController(BlindController):
-    """Acts uniformly within [-1, 1]; the draws of an episode depend on the seed and its goal."""
+class RandomController(BatchController[np.random.Generator]):
+    """Acts uniformly within [-1, 1]; an episode's draws depend on the seed and its goal alone."""
 
     def __init__(self, action_dim: int, seed: int) -> None:
         super().__init__()
-        self._action_dim = _size(action_dim)
-        self._seed = whole_number(seed, "seed", least=0)
+        self._action_dim, self._seed = action_dim, seed
 
-    def policy(self, number: int) -> PolicyIterator:
+    def start(self, goals: Array) -> Sequence[np.random.Generator]:
+        """A generator for each goal."""
+        return [generator("random controller", self._seed, goal_number(goal)) for goal in goals]
+
+    def decide(
+        self,
+        frames: Array,  # noqa: ARG002
+        states: Sequence[np.random.Generator],
+        steps_left: Index,  # noqa: ARG002
+    ) -> Array:
         """Random actions."""
-        rng = generator("random controller", self._seed, number)
-        while True:
-            yield rng.uniform(-1.0, 1.0, size=self._action_dim).astype(np.float32)
+        draws = [rng.uniform(-1.0, 1.0, size=self._action_dim) for rng in states]
+        return np.stack(draws).astype(np.float32)

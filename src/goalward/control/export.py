@@ -1,35 +1,39 @@
 """A trained controller as one ONNX graph, with the preprocessing inside.
 
-uint8 frames, the goals' latents and the steps left go in, actions within the bounds and the frames'
-latents come out. A goal's latent comes from the same graph, so that one file is all it takes.
+uint8 frames, the goals' latents and the remaining steps go in; actions within the bounds and the
+frames' latents come out. A goal's latent comes from the same graph, so one file is enough.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import warnings
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from goalward.control.act import ActionHead
 from goalward.control.checkpoint import TrainedIDM, model_id
-from goalward.control.horizon import HorizonConfig
+from goalward.control.networks import HorizonConfig
 from goalward.core.config import canonical, to_json
-from goalward.core.files import atomic_write
+from goalward.core.files import EMPTY_SEAL, atomic_write, sealed
 from goalward.runtime.onnx import (
     ACTIONS,
-    CARD,
+    CHECKSUM,
+    EXTERNAL,
     FRAMES,
     GOALS,
     INSTALL,
     LATENTS,
+    METADATA,
     STEPS,
     SUFFIX,
     OnnxMetadata,
 )
-from goalward.world.frozen import folded, normalise
+from goalward.world.frozen import fuse_batchnorm, normalise
 
 EXAMPLES = 2  # of a batch, to trace the graph with: one might be taken for a fixed number
 NEEDED = ("onnx", "onnxscript")
@@ -41,10 +45,11 @@ class Decision(nn.Module):
     low: Tensor
     high: Tensor
 
-    def __init__(self, model: TrainedIDM, decider: ActionHead) -> None:
+    def __init__(self, model: TrainedIDM, head: ActionHead) -> None:
         super().__init__()
-        self.encoder = folded(nn.Sequential(model.world.encoder, model.world.projector))
-        self.decider = decider
+        world = model.world.model
+        self.encoder = fuse_batchnorm(nn.Sequential(world.encoder, world.projector))
+        self.head = head
         self.register_buffer("low", torch.tensor(model.metadata.action_low))
         self.register_buffer("high", torch.tensor(model.metadata.action_high))
 
@@ -53,52 +58,46 @@ class Decision(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Actions (N, A) and latents (N, D)."""
         z_ND = self.encoder(normalise(frames_NHWC))
-        actions_NA = self.decider(z_ND, goals_ND, steps_left_N)
+        actions_NA = self.head(z_ND, goals_ND, steps_left_N)
         return actions_NA.clamp(self.low, self.high), z_ND
 
 
 def export_onnx(
     model: TrainedIDM, path: Path, horizon: HorizonConfig | None = None
 ) -> OnnxMetadata:
-    """Write a controller as an ONNX file; it appears whole or not at all.
-
-    Args:
-        model: A goal-conditioned model.
-        path: Where to.
-        horizon: What the network is told of the steps left (default: as the model's file says).
-
-    Raises:
-        ValueError: the model cannot act, or what exporting needs is not installed.
-    """
+    """Write a goal-conditioned model as an ONNX file; `horizon` is by default as trained."""
     if path.suffix != SUFFIX:
-        raise ValueError(f"{path}: an exported controller's name ends in {SUFFIX}")
+        raise ValueError(f"{path}: the name of an exported controller must end in {SUFFIX}")
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent}: no such folder; make it first")
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"exporting needs {name}, which is not installed; {INSTALL}")
-    told = model.metadata.horizon if horizon is None else horizon
-    decider = ActionHead(model.network, model.time_to_go, told)
+            raise ValueError(f"exporting needs {name}, which is not installed: {INSTALL}")
+    about = model.metadata
+    head = ActionHead(model.network, model.time_to_go, horizon or about.horizon)
     metadata = OnnxMetadata(
-        task=model.metadata.task,
+        task=about.task,
         model_id=model_id(model),
-        world_id=model.metadata.world_id,
-        image_size=model.metadata.world.encoder.image_size,
-        latent_dim=model.metadata.world.latent_dim,
-        action_dim=model.metadata.network.action_dim,
-        horizon=decider.horizon,
-        split=model.metadata.split,
+        world_id=about.world_id,
+        image_size=model.world.image_size,
+        latent_dim=model.world.latent_dim,
+        action_dim=about.network.action_dim,
+        horizon=to_json(head.horizon),
+        split=to_json(about.split),
     )
-    graph = _graph(Decision(model, decider).cpu().eval(), metadata).model_proto
-    entry = graph.metadata_props.add()
-    entry.key, entry.value = CARD, canonical(to_json(metadata))
+    graph = _graph(Decision(model, head).cpu().eval(), metadata)
+    for key, value in ((METADATA, canonical(asdict(metadata))), (CHECKSUM, EMPTY_SEAL)):
+        entry = graph.metadata_props.add()
+        entry.key, entry.value = key, value
+    content = sealed(graph.SerializeToString())
+    assert EXTERNAL not in content, "the file would be refused"
     with atomic_write(path) as temporary:
-        temporary.write_bytes(graph.SerializeToString())
+        temporary.write_bytes(content)
     return metadata
 
 
-def _graph(decision: Decision, metadata: OnnxMetadata) -> torch.onnx.ONNXProgram:
-    """Trace the decision for any number of environments."""
+def _graph(decision: Decision, metadata: OnnxMetadata) -> Any:
+    """Trace the decision for any number of environments: an `onnx.ModelProto`."""
     frames = torch.zeros(EXAMPLES, metadata.image_size, metadata.image_size, 3, dtype=torch.uint8)
     goals = torch.zeros(EXAMPLES, metadata.latent_dim)
     steps = torch.ones(EXAMPLES, dtype=torch.int64)
@@ -115,4 +114,9 @@ def _graph(decision: Decision, metadata: OnnxMetadata) -> torch.onnx.ONNXProgram
             verbose=False,
         )
     assert program is not None
-    return program
+    graph = program.model_proto
+    # The exporter notes source lines and folders of this machine, which are nobody's business.
+    for part in (graph.graph, *graph.graph.node, *graph.graph.value_info, *graph.graph.initializer):
+        del part.metadata_props[:]
+        part.ClearField("doc_string")
+    return graph

@@ -1,7 +1,7 @@
 """Training examples (z_t, z_{t+h}, h, a_t), drawn by the thousand without a loop.
 
-Shapes: N rows of the dataset, B examples, D latent numbers, A numbers of an action, K actions of a
-block.
+Shapes: N rows of the dataset, E episodes, B examples, D latent numbers, A numbers of an action, K
+actions of a block.
 """
 
 from __future__ import annotations
@@ -12,12 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goalward.core.arrays import indices
-from goalward.core.checks import format_value, whole_number
-from goalward.core.tensors import require_tensor
-from goalward.data.episodes import Index
-
-MOST_EXAMPLES = 2**26  # drawn at once; more is a mistake
+from goalward.control.controller import Index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +26,18 @@ class Examples:
 
     def noisy(self, scale_D: Tensor, rng: torch.Generator) -> Examples:
         """A copy with Gaussian noise of this standard deviation on both latents (Eq. 19)."""
-        draws = [
+        here_BD, goal_BD = (
             torch.randn(part.shape, generator=rng, device=part.device)
             for part in (self.z, self.z_goal)
-        ]
-        return replace(
-            self,
-            z=self.z + scale_D * draws[0],
-            z_goal=self.z_goal + scale_D * draws[1],
         )
+        return replace(self, z=self.z + scale_D * here_BD, z_goal=self.z_goal + scale_D * goal_BD)
 
 
 class GoalSampler:
     """Draws starts t and horizons h within the chosen episodes, on the device of the latents.
 
     h is uniform over [min_horizon, max_horizon], and t uniform over the rows that still have h
-    steps before them. (To draw t first and cut h off at the episode's end would make short
+    steps before them. (Drawing t first and cutting h off at the episode's end would make short
     horizons more frequent than long ones.) Horizons that no chosen episode is long enough for are
     left out.
 
@@ -60,7 +51,7 @@ class GoalSampler:
         block: K, actions of an example.
 
     Raises:
-        ValueError: no chosen episode is long enough, or sizes do not fit each other.
+        ValueError: no chosen episode is long enough.
     """
 
     def __init__(
@@ -74,12 +65,8 @@ class GoalSampler:
         max_horizon: int,
         block: int = 1,
     ) -> None:
-        lengths_E = _lengths(z_ND, actions_NA, lengths_E)
-        chosen = indices(chosen, "chosen", len(lengths_E))
-        whole_number(min_horizon, "min_horizon")
-        whole_number(max_horizon, "max_horizon", least=min_horizon)
         self._z_ND, self._actions_NA = z_ND, actions_NA
-        self._block, self._min_horizon = whole_number(block, "block"), min_horizon
+        self._block, self._min_horizon = block, min_horizon
         rows, left = _rows_and_steps_left(lengths_E, chosen)
         # Rows by the steps left in their episode, most first: those with at least h come first.
         order = np.argsort(-left, kind="stable")
@@ -88,65 +75,35 @@ class GoalSampler:
         counts = np.searchsorted(-left[order], -np.maximum(horizons, block), side="right")
         if not counts[0]:
             raise ValueError(
-                f"none of the {len(chosen)} episodes has {max(min_horizon, block)} steps; "
-                "collect longer episodes"
+                f"none of the {len(chosen)} episodes has {max(min_horizon, block)} steps: "
+                "collect more or longer episodes"
             )
         self._rows = torch.from_numpy(rows[order]).to(z_ND.device)
         self._counts = torch.from_numpy(counts[counts > 0]).to(z_ND.device)
-
-    @property
-    def device(self) -> torch.device:
-        """Where examples are drawn."""
-        return self._rows.device
 
     @property
     def num_rows(self) -> int:
         """Rows that examples start from."""
         return int(self._counts[0])
 
-    @property
-    def max_horizon(self) -> int:
-        """The largest horizon that occurs."""
-        return self._min_horizon + len(self._counts) - 1
-
     def draw(self, number: int, rng: torch.Generator) -> Examples:
-        """So many independent examples.
-
-        Raises:
-            ValueError: no number of examples, or no generator.
-        """
-        whole_number(number, "number", most=MOST_EXAMPLES)
-        if not isinstance(rng, torch.Generator):
-            raise ValueError(f"rng must be a torch.Generator, got {format_value(rng)}")
+        """A number of independent examples."""
         device = self._rows.device
         which = torch.randint(len(self._counts), (number,), generator=rng, device=device)
-        # Whole numbers, because floats cannot number the rows of a large dataset (and doubles are
-        # not to be had on every device); the remainder favours no row by more than 1e-9.
+        # Whole numbers, because floats cannot number the rows of a large dataset (and some devices
+        # have no doubles); the remainder favours no row by more than 1e-9.
         large = torch.randint(2**62, (number,), generator=rng, device=device)
         place_B = large % self._counts[which]
-        return self.examples(self._rows[place_B], which + self._min_horizon)
-
-    def examples(self, rows_B: Tensor, steps_B: Tensor) -> Examples:
-        """The examples that start at these rows and have these horizons."""
-        ahead_K = torch.arange(self._block, device=rows_B.device)
-        blocks = self._actions_NA.index_select(0, (rows_B[:, None] + ahead_K).flatten())
+        rows_B, steps_B = self._rows[place_B], which + self._min_horizon
+        ahead_K = torch.arange(self._block, device=device)
         # index_select gathers whole rows twice as fast as indexing does.
+        actions = self._actions_NA.index_select(0, (rows_B[:, None] + ahead_K).flatten())
         return Examples(
             z=self._z_ND.index_select(0, rows_B),
             z_goal=self._z_ND.index_select(0, rows_B + steps_B),
             steps=steps_B,
-            actions=blocks.view(len(rows_B), -1),
+            actions=actions.view(number, -1),
         )
-
-
-def _lengths(z_ND: Tensor, actions_NA: Tensor, lengths_E: Index) -> Index:
-    """The episodes' lengths, if latents, actions and episodes are of the same rows."""
-    require_tensor(z_ND, "latents", "N", "D")
-    require_tensor(actions_NA, "actions", len(z_ND), "A")
-    lengths = indices(lengths_E, "lengths", len(z_ND) + 1)
-    if lengths.sum() != len(z_ND) or (lengths < 1).any():
-        raise ValueError(f"lengths must be at least 1 and add up to the {len(z_ND)} latents")
-    return lengths
 
 
 def _rows_and_steps_left(lengths_E: Index, chosen: Index) -> tuple[Index, Index]:

@@ -1,13 +1,13 @@
-"""A picture of a controller's training: its errors, and how calibrated its time to go is.
+"""How good a trained model is on held-out episodes, in numbers and as a picture.
 
-matplotlib is imported inside functions only; see `drawing`.
+matplotlib is imported inside functions only; see `core.figures`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,63 +18,48 @@ from torch import Tensor, nn
 
 from goalward.control.checkpoint import load_trained_idm
 from goalward.control.goals import Examples, GoalSampler
-from goalward.control.networks import quantile_steps
-from goalward.core.figures import (
-    GREEN,
-    INK,
-    SMALL,
-    Curve,
-    add_heading,
-    add_legend,
-    curves_of,
-    effort,
-    label_axes,
-    new_figure,
-    panels_size,
-    plot_loss,
-    rows_and_columns,
-    save_figure,
-    style_axes,
-)
+from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGo, quantile_steps
+from goalward.core import figures as draw
 from goalward.world.checkpoint import Weights
-from goalward.world.latents import open_latents
+from goalward.world.latents import Latents, open_latents
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from goalward.control.controller import Index
 
-NETWORK, TIME_TO_GO = "network", "time_to_go"
-
+NETWORK, TIME_TO_GO = "network", "time_to_go"  # the parts of a training
 CPU = torch.device("cpu")
 BATCH, EXAMPLES = 4096, 16_384  # of a validation
 BUCKET_EDGES = (1, 2, 6, 11, 26, 51)  # first horizons of the buckets: 1, 2-5, 6-10, 11-25, 26-50
-LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 ALL = "all"
+LEGEND_ROOM, LABEL_ROOM = 0.3, 0.14  # parts of the range of R² kept free above and below bars
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionMetrics:
-    """Errors of the actions for goals so many steps away."""
+    """Errors of the actions towards goals within a range of steps."""
 
     horizons: str  # such as "6-10"
     count: int
-    mse: float  # a number of an action each
+    mse: float  # mean over the numbers of an action
     cosine: float  # between actions, or blocks of actions
-    r2: float  # share of the actions' variance that is explained, all their numbers together
+    r2: float  # explained share of the actions' variance, all their numbers together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """One quantile of the time to go: how often the truth lies within it."""
+    """How often the truth lies within one quantile of the time-to-go."""
 
-    level: float
-    expected: float  # by the head itself: a whole number of steps overshoots the level
+    quantile: float
+    expected: float  # by the head itself: a whole number of steps overshoots the quantile
     observed: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeToGoMetrics:
-    """How good the time to go is."""
+    """Errors and calibration of the time-to-go."""
 
     loss: float  # cross-entropy, nats
     median_error: float  # mean distance of the median from the truth, in steps
@@ -101,7 +86,7 @@ class ControllerMetrics:
 
     errors: tuple[ActionMetrics, ...]  # all horizons first
     time_to_go: TimeToGoMetrics | None
-    noise: tuple[NoiseError, ...]
+    noise: tuple[NoiseError, ...] = ()
 
 
 def validate_controller(
@@ -114,20 +99,7 @@ def validate_controller(
     seed: int = 0,
     device: torch.device = CPU,
 ) -> ControllerMetrics:
-    """Errors of a stored model on episodes that its training did not see.
-
-    Args:
-        controller: A controller file, or the folder of a training.
-        latents: Folder that `embed` wrote, with the model's own encoder.
-        weights: Which of the folder's files.
-        split: `validation` has the episodes by which the training chose its best weights.
-        sigmas: Levels of noise on both latents, in their standard deviations: an error for each.
-        seed: Of the examples and the noise.
-        device: Where to compute.
-
-    Raises:
-        ValueError: the latents are another encoder's, or they are too few.
-    """
+    """Errors of a stored model on episodes that its training did not learn from."""
     found = open_latents(latents)
     model = load_trained_idm(controller, weights=weights, device=device)
     found.require_made_by(model.metadata.world_id)
@@ -137,26 +109,37 @@ def validate_controller(
             f"training ({model.metadata.split}); give latents with that split"
         )
     chosen = found.split.test if split == "test" else found.split.validation
-    if not len(chosen):
-        raise ValueError(f"{latents}: no {split} episodes; collect more episodes")
-    network = model.metadata.network
-    sampler = GoalSampler(
-        torch.from_numpy(found.z).to(device),
-        torch.from_numpy(found.actions).to(device),
-        found.lengths,
-        chosen,
+    sampler = goal_sampler(found, model.metadata.network, device)(chosen)
+    examples = sampler.draw(EXAMPLES, torch.Generator(device).manual_seed(seed))
+    if not torch.isfinite(examples.z).all():
+        raise ValueError(f"{latents}: latents hold NaN or infinity; embed again")
+    std_D = torch.tensor(found.metadata.std, device=device)
+    noise = tuple(noise_error(model.network, examples, std_D, s, seed=seed) for s in sigmas)
+    return replace(measure(model.network, model.time_to_go, examples), noise=noise)
+
+
+def goal_sampler(
+    latents: Latents, network: GCIDMConfig | PairwiseConfig, device: torch.device
+) -> Callable[[Index], GoalSampler]:
+    """Draws a network's examples from chosen episodes; the latents are on the device once."""
+    return partial(
+        GoalSampler,
+        torch.from_numpy(latents.z).to(device),
+        torch.from_numpy(latents.actions).to(device),
+        latents.lengths,
         min_horizon=network.min_horizon,
         max_horizon=network.max_horizon,
         block=network.block,
     )
-    examples = sampler.draw(EXAMPLES, torch.Generator(device).manual_seed(seed))
-    if not torch.isfinite(examples.z).all():
-        raise ValueError(f"{latents}: latents hold NaN or infinity; embed again")
-    head, std_D = model.time_to_go, torch.tensor(found.metadata.std, device=device)
+
+
+def measure(
+    network: nn.Module, time_to_go: TimeToGo | None, examples: Examples
+) -> ControllerMetrics:
+    """Errors of the networks as they are now."""
     return ControllerMetrics(
-        errors=action_errors(model.network, examples),
-        time_to_go=None if head is None else time_to_go_quality(head, examples),
-        noise=noise_errors(model.network, examples, std_D, sigmas, seed=seed),
+        errors=action_errors(network, examples),
+        time_to_go=None if time_to_go is None else time_to_go_metrics(time_to_go, examples),
     )
 
 
@@ -167,7 +150,8 @@ def action_errors(network: nn.Module, examples: Examples) -> tuple[ActionMetrics
     for first, end in zip(BUCKET_EDGES, (*BUCKET_EDGES[1:], 10**9), strict=True):
         inside = (examples.steps >= first) & (examples.steps < end)
         if inside.any() and not inside.all():
-            name = _bucket_name(first, min(end - 1, int(examples.steps.max())))
+            last = min(end - 1, int(examples.steps.max()))
+            name = str(first) if first == last else f"{first}-{last}"
             errors.append(_error(name, predicted_BA[inside], examples.actions[inside]))
     return tuple(errors)
 
@@ -175,64 +159,49 @@ def action_errors(network: nn.Module, examples: Examples) -> tuple[ActionMetrics
 def balanced_error(errors: Sequence[ActionMetrics]) -> float:
     """One figure to choose weights by: the geometric mean of the buckets' errors.
 
-    Actions towards far goals are mostly unpredictable, so that the plain mean over all horizons is
-    decided by how little is guessed there; and it is near the goal that precision counts. Here an
-    error that is halved counts the same at every distance.
+    Actions towards far goals are mostly unpredictable, and would dominate a plain mean over all
+    horizons; precision counts near the goal. Here, half the error counts the same at every
+    distance.
     """
     buckets = errors[1:] or errors
     return math.exp(sum(math.log(max(e.mse, 1e-12)) for e in buckets) / len(buckets))
 
 
 def predict(network: nn.Module, examples: Examples) -> Tensor:
-    """The network's actions for all examples, in evaluation mode: (B, A)."""
+    """A network's outputs for all examples, in evaluation mode: (B, ...)."""
     network.eval()
-    return _in_batches(lambda p: network(p.z, p.z_goal, p.steps), examples)
+    inputs = (examples.z, examples.z_goal, examples.steps)
+    with torch.inference_mode():
+        batches = zip(*(tensor.split(BATCH) for tensor in inputs), strict=True)
+        return torch.cat([network(*batch) for batch in batches])
 
 
-def noise_errors(
-    network: nn.Module, examples: Examples, std_D: Tensor, sigmas: Sequence[float], *, seed: int
-) -> tuple[NoiseError, ...]:
-    """Errors under growing noise, the same draws scaled (Appendix D.3)."""
-    found = []
-    for sigma in sigmas:
-        rng = torch.Generator(std_D.device).manual_seed(seed)
-        noisy = examples.noisy(sigma * std_D, rng)
-        error = _error(ALL, predict(network, noisy), noisy.actions)
-        found.append(NoiseError(sigma=sigma, error=error))
-    return tuple(found)
+def noise_error(
+    network: nn.Module, examples: Examples, std_D: Tensor, sigma: float, *, seed: int
+) -> NoiseError:
+    """Errors under noise; a seed's draws are the same for any sigma, but for scale (App. D.3)."""
+    noisy = examples.noisy(sigma * std_D, torch.Generator(std_D.device).manual_seed(seed))
+    return NoiseError(sigma=sigma, error=_error(ALL, predict(network, noisy), noisy.actions))
 
 
-def time_to_go_quality(head: nn.Module, examples: Examples) -> TimeToGoMetrics:
-    """Errors and calibration of the time to go."""
-    head.eval()
-    logits_BH = _in_batches(lambda p: head(p.z, p.z_goal), examples)
-    truth_B = examples.steps
+def time_to_go_metrics(head: TimeToGo, examples: Examples) -> TimeToGoMetrics:
+    """Errors and calibration of the time-to-go."""
+    logits_BH, truth_B = predict(head, examples), examples.steps
     cumulative_BH = logits_BH.softmax(dim=1).cumsum(dim=1)
-    coverage = []
-    for level in LEVELS:
-        steps_B = quantile_steps(logits_BH, level)
+
+    def coverage(quantile: float) -> Coverage:
+        steps_B = quantile_steps(logits_BH, quantile)
         expected = cumulative_BH.gather(1, steps_B[:, None] - 1).mean()
         observed = (truth_B <= steps_B).float().mean()
-        coverage.append(Coverage(level=level, expected=float(expected), observed=float(observed)))
+        return Coverage(quantile=quantile, expected=float(expected), observed=float(observed))
+
     median_B = quantile_steps(logits_BH, 0.5)
     return TimeToGoMetrics(
         loss=float(F.cross_entropy(logits_BH, truth_B - 1)),
         median_error=float((median_B - truth_B).abs().float().mean()),
         mean_steps=float(truth_B.float().mean()),
-        coverage=tuple(coverage),
+        coverage=tuple(map(coverage, QUANTILES)),
     )
-
-
-def _in_batches(compute: Callable[[Examples], Tensor], examples: Examples) -> Tensor:
-    fields = (examples.z, examples.z_goal, examples.steps, examples.actions)
-    with torch.inference_mode():
-        parts = zip(*(field.split(BATCH) for field in fields), strict=True)
-        return torch.cat(
-            [
-                compute(Examples(z=z, z_goal=goal, steps=steps, actions=actions))
-                for z, goal, steps, actions in parts
-            ]
-        )
 
 
 def _error(name: str, predicted_BA: Tensor, true_BA: Tensor) -> ActionMetrics:
@@ -248,103 +217,55 @@ def _error(name: str, predicted_BA: Tensor, true_BA: Tensor) -> ActionMetrics:
     )
 
 
-def _bucket_name(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
+def save_curves(path: Path, title: str, history: draw.History, found: ControllerMetrics) -> None:
+    """Draw training curves, and errors by horizon where there are several, as a PNG."""
+    curves = draw.curves_of(history)
+    panels = [partial(_draw_loss, curves, NETWORK, "action error (MSE)")]
+    if len(found.errors) > 1:
+        panels.append(partial(_draw_buckets, found.errors))
+    if found.time_to_go is not None:
+        title_of_loss = "time-to-go: cross-entropy (nats)"
+        panels.append(partial(_draw_loss, curves, TIME_TO_GO, title_of_loss))
+        panels.append(partial(_draw_calibration, found.time_to_go))
+    draw.save_panels(path, title, history, panels)
 
 
-VALIDATION = "validation"
-LEGEND_ROOM, LABEL_ROOM = 0.3, 0.14  # parts of the range of R² kept free above and below bars
-
-
-def save_curves(
-    path: Path,
-    history: Sequence[Mapping[str, float]],
-    errors: Sequence[ActionMetrics],
-    time_to_go: TimeToGoMetrics | None,
-    title: str,
-) -> None:
-    """Write training curves and validation results as a PNG, which appears whole or not at all.
-
-    Args:
-        path: The file to write.
-        history: Rows with "step", perhaps "seconds" since the start, and any of: the training
-            losses "network" and "time_to_go", "validation/network", "validation/time_to_go".
-        errors: Errors over all horizons first, then those of each bucket of horizons, if any.
-        time_to_go: Quality of the time to go, if the controller has it.
-        title: Heading; number of steps and time are added to it.
-
-    Raises:
-        ValueError: No row holds an action error, of training or of validation.
-    """
-    curves = curves_of(history)
-    if NETWORK not in curves and f"{VALIDATION}/{NETWORK}" not in curves:
-        raise ValueError(
-            f"no curve to draw: rows need a step and {NETWORK} or validation/{NETWORK}"
-        )
-    draws = _draws(curves, errors, time_to_go)
-    rows, columns = rows_and_columns(len(draws))
-    figure = new_figure(*panels_size(rows, columns))
-    add_heading(figure, title, effort(history))
-    panels = figure.subplots(rows, columns, squeeze=False).flat
-    for axes, draw in zip(panels, draws, strict=True):
-        draw(axes)
-    save_figure(figure, path)
-
-
-def _draws(
-    curves: Mapping[str, Curve], errors: Sequence[ActionMetrics], time_to_go: TimeToGoMetrics | None
-) -> Sequence[Callable[[Axes], None]]:
-    """What to draw into each panel, only where there is something to show."""
-    draws = [partial(_draw_loss, curves, NETWORK, "action error (MSE)")]
-    if len(errors) > 1:
-        draws.append(partial(_draw_buckets, errors))
-    if TIME_TO_GO in curves or f"{VALIDATION}/{TIME_TO_GO}" in curves:
-        draws.append(partial(_draw_loss, curves, TIME_TO_GO, "time to go: cross-entropy (nats)"))
-    if time_to_go is not None:
-        draws.append(partial(_draw_calibration, time_to_go))
-    return draws
-
-
-def _draw_loss(curves: Mapping[str, Curve], name: str, title: str, axes: Axes) -> None:
-    style_axes(axes, title)
-    plot_loss(axes, curves.get(name), curves.get(f"{VALIDATION}/{name}"), VALIDATION)
-    add_legend(axes)
+def _draw_loss(curves: Mapping[str, draw.Curve], name: str, title: str, axes: Axes) -> None:
+    draw.style_axes(axes, title)
+    draw.plot_loss(axes, curves.get(name), curves.get(f"validation/{name}"), "validation")
+    draw.add_legend(axes)
 
 
 def _draw_buckets(errors: Sequence[ActionMetrics], axes: Axes) -> None:
     """A bar with its value for each bucket, and a line for all of them."""
-    overall, *buckets = errors
-    style_axes(axes, "explained variance of actions (R²)")
-    bars = axes.bar([e.horizons for e in buckets], [e.r2 for e in buckets], 0.65, color=GREEN)
-    label = f"all: {overall.r2:.3f}"
-    axes.axhline(overall.r2, color=INK, linewidth=1.2, linestyle="--", label=label)
-    # The values stand on white, because the line may pass behind them.
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    axes.bar_label(bars, fmt="{:.2f}", fontsize=SMALL, color=INK, padding=3, bbox=ground)
-    _limit_r2(axes, min(0.0, *(e.r2 for e in errors)))
-    axes.grid(visible=False, axis="x")
-    label_axes(axes, f"steps to the goal (n = {overall.count:,} validation examples)")
-    add_legend(axes)
-
-
-def _limit_r2(axes: Axes, lowest: float) -> None:
-    """Room for values and legend; no tick above 1, because R² cannot be larger."""
     from matplotlib.ticker import MaxNLocator
 
-    span = 1 - lowest
-    ticks = MaxNLocator(5).tick_values(lowest, 1)
+    overall, *buckets = errors
+    draw.style_axes(axes, "explained variance of actions (R²)")
+    bars = axes.bar([e.horizons for e in buckets], [e.r2 for e in buckets], 0.65, color=draw.GREEN)
+    label = f"all: {overall.r2:.3f}"
+    axes.axhline(overall.r2, color=draw.INK, linewidth=1.2, linestyle="--", label=label)
+    # The values have a white ground, because the line may pass behind them.
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    axes.bar_label(bars, fmt="{:.2f}", fontsize=draw.SMALL, color=draw.INK, padding=3, bbox=ground)
+    # Room for values and legend; no tick above 1, because R² cannot be larger.
+    lowest = min(0.0, *(e.r2 for e in errors))
+    ticks, span = MaxNLocator(5).tick_values(lowest, 1), 1 - lowest
     axes.set_yticks([tick for tick in ticks if lowest <= tick <= 1])
     axes.set_ylim(lowest - LABEL_ROOM * span * (lowest < 0), 1 + LEGEND_ROOM * span)
+    axes.grid(visible=False, axis="x")
+    draw.label_axes(axes, f"steps to the goal (n = {overall.count:,} validation examples)")
+    draw.add_legend(axes)
 
 
-def _draw_calibration(quality: TimeToGoMetrics, axes: Axes) -> None:
-    """Points in the order of their levels, beside the diagonal that they should lie on."""
-    style_axes(axes, "time to go: calibration")
-    axes.plot((0, 1), (0, 1), color=INK, linewidth=1.2, linestyle="--", label="calibrated")
-    expected, observed = zip(*((c.expected, c.observed) for c in quality.coverage), strict=True)
-    label = f"observed, largest gap {quality.calibration_error:.3f}"
-    axes.plot(expected, observed, color=GREEN, linewidth=1.5, marker="o", ms=5, label=label)
+def _draw_calibration(metrics: TimeToGoMetrics, axes: Axes) -> None:
+    """Points in the order of their quantiles, beside the diagonal that they should lie on."""
+    draw.style_axes(axes, "time-to-go: calibration")
+    axes.plot((0, 1), (0, 1), color=draw.INK, linewidth=1.2, linestyle="--", label="calibrated")
+    expected, observed = zip(*((c.expected, c.observed) for c in metrics.coverage), strict=True)
+    label = f"observed, largest gap {metrics.calibration_error:.3f}"
+    axes.plot(expected, observed, color=draw.GREEN, linewidth=1.5, marker="o", ms=5, label=label)
     axes.set(xlim=(0, 1.03), ylim=(0, 1.03))
-    levels = ", ".join(f"{100 * c.level:g}" for c in quality.coverage)
-    label_axes(axes, f"expected coverage (quantiles {levels} %)", "observed coverage")
-    add_legend(axes)
+    quantiles = ", ".join(f"{100 * c.quantile:g}" for c in metrics.coverage)
+    draw.label_axes(axes, f"expected coverage (quantiles {quantiles} %)", "observed coverage")
+    draw.add_legend(axes)

@@ -1,27 +1,38 @@
-"""Time to go: how many steps demonstrations took from one latent to another.
+"""The networks on pairs of latents: GC-IDM, the pairwise model, and the time-to-go head.
 
-The paper feeds GC-IDM the remaining budget, so that it has no reason to hurry. This head says how
-long the way is. It gives a whole distribution over 1 .. max_horizon steps, of which a controller
-takes a quantile: ways differ, and a low quantile makes it go the quick one.
-Shapes: B pairs, D latent numbers, H horizons.
+Shapes: B pairs, D latent numbers, F features, A numbers of an action, H horizons.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from goalward import defaults
-from goalward.core.config import AtLeastTwo, Fraction, Positive, config
-from goalward.core.tensors import require_tensor
+from goalward.core.config import AtLeastTwo, Fraction, OpenFraction, Positive, config
 
 HEAD_STD = 0.01  # of the head's initial weights, so that first actions are close to 0
+
+
+@config
+class HorizonConfig:
+    """Which horizon the network receives when it acts.
+
+    `budget`: the number of remaining steps, as in the paper.
+    `time-to-go`: a quantile of the learned time-to-go, or the remaining steps if those are fewer.
+    `fixed`: always the same, or the remaining steps if those are fewer.
+    """
+
+    mode: Literal["budget", "time-to-go", "fixed"] = "budget"
+    quantile: OpenFraction = 0.1  # of `time-to-go`; chosen on validation pairs, see decisions.md
+    fixed_steps: Positive = 5  # of `fixed`
 
 
 class Standardizer(nn.Module):
@@ -46,32 +57,32 @@ class Standardizer(nn.Module):
 
 
 class PairBackbone(nn.Module):
-    """Two latents, one after the other, through an MLP (Section 4.2): (B, D), (B, D) to (B, F)."""
+    """Two latents, concatenated, through an MLP (Section 4.2)."""
 
-    def __init__(self, latent_dim: int, hidden_dim: int, num_layers: int, dropout: float) -> None:
+    def __init__(self, latent_dim: int, config: IDMConfig | TimeToGoConfig) -> None:
         super().__init__()
         self.standardise = Standardizer(latent_dim)
-        widths = [2 * latent_dim] + [hidden_dim] * num_layers
-        self.layers = nn.Sequential(
-            *(
-                layer
-                for inputs, outputs in pairwise(widths)
-                for layer in _hidden_layer(inputs, outputs, dropout)
-            )
-        )
+        self.layers = nn.Sequential()
+        for inputs, width in pairwise([2 * latent_dim] + [config.hidden_dim] * config.num_layers):
+            linear, dropout = kaiming_linear(inputs, width), nn.Dropout(config.dropout)
+            self.layers.extend([linear, nn.LayerNorm(width), nn.GELU(), dropout])
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor) -> Tensor:
-        """Features (B, F) of pairs of latents.
+        """Features (B, F) of pairs of latents."""
+        return self.layers(torch.cat([self.standardise(z_BD), self.standardise(z_goal_BD)], dim=1))
 
-        Raises:
-            ValueError: they are no pairs, or no latents of this size.
-        """
-        mean_D = self.standardise.mean
-        require_tensor(z_BD, "latents", "B", len(mean_D), dtype=mean_D.dtype)
-        # Not len(): it would fix the number of pairs in an exported graph.
-        require_tensor(z_goal_BD, "goals", z_BD.shape[0], len(mean_D), dtype=mean_D.dtype)
-        pair_BD = torch.cat([self.standardise(z_BD), self.standardise(z_goal_BD)], dim=1)
-        return self.layers(pair_BD)
+
+class PairNetwork(nn.Module):
+    """A head on the features of two latents."""
+
+    def __init__(self, latent_dim: int, config: IDMConfig | TimeToGoConfig, outputs: int) -> None:
+        super().__init__()
+        self.backbone = PairBackbone(latent_dim, config)
+        self.head = small_head(config.hidden_dim, outputs)
+
+    def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_B: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """Outputs of the head (B, ...); only GC-IDM needs `steps_B`."""
+        return self.head(self.backbone(z_BD, z_goal_BD))
 
 
 def kaiming_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -90,39 +101,30 @@ def small_head(inputs: int, outputs: int) -> nn.Linear:
     return head
 
 
-def _hidden_layer(inputs: int, outputs: int, dropout: float) -> Iterator[nn.Module]:
-    yield kaiming_linear(inputs, outputs)
-    yield nn.LayerNorm(outputs)
-    yield nn.GELU()
-    yield nn.Dropout(dropout)
-
-
 @config
-class GCIDMConfig:
-    """The architecture; the defaults are the paper's."""
+class IDMConfig:
+    """What both inverse dynamics models have; the defaults are the paper's."""
 
     latent_dim: Positive
     action_dim: Positive
     hidden_dim: Positive = 512
     num_layers: Positive = 3
     dropout: Fraction = 0.1
+
+
+@config
+class GCIDMConfig(IDMConfig):
+    """GC-IDM's architecture; the defaults are the paper's."""
+
     max_horizon: Positive = defaults.MAX_HORIZON  # environment steps; normalises the horizon input
-    horizon_embedding: bool = True  # False: the network is not told how many steps are left
+    horizon_embedding: bool = True  # False: the network has no horizon input
     horizon_dim: AtLeastTwo = 64  # numbers of the sinusoidal encoding
+    min_horizon: ClassVar[int] = 1  # environment steps to the nearest goal of a training
+    block: ClassVar[int] = 1  # raw actions that the network gives at once
 
     def __post_init__(self) -> None:
         if self.horizon_dim % 2:
             raise ValueError(f"horizon_dim must be even, got {self.horizon_dim}")
-
-    @property
-    def min_horizon(self) -> int:
-        """The nearest goal of the training, in environment steps."""
-        return 1
-
-    @property
-    def block(self) -> int:
-        """Raw actions that the network gives at once."""
-        return 1
 
     def build(self) -> GCIDM:
         """A network with initial weights."""
@@ -130,25 +132,18 @@ class GCIDMConfig:
 
 
 class GCIDM(nn.Module):
-    """The network. At birth it ignores the horizon, and its actions are close to 0."""
+    """GC-IDM. With initial weights it ignores the horizon, and its actions are close to 0."""
 
     def __init__(self, config: GCIDMConfig) -> None:
         super().__init__()
         self.config = config
-        self.backbone = PairBackbone(
-            config.latent_dim, config.hidden_dim, config.num_layers, config.dropout
-        )
+        self.backbone = PairBackbone(config.latent_dim, config)
         self.modulation = Modulation(config) if config.horizon_embedding else None
         self.head = small_head(config.hidden_dim, config.action_dim)
 
     def forward(self, z_BD: Tensor, z_goal_BD: Tensor, steps_left_B: Tensor) -> Tensor:
-        """Actions (B, A) for pairs of latents and whole numbers of steps left, at least 1.
-
-        Raises:
-            ValueError: shapes or types do not fit the network or each other.
-        """
+        """Actions (B, A) for pairs of latents and remaining steps (int64, at least 1)."""
         h_BF = self.backbone(z_BD, z_goal_BD)
-        require_tensor(steps_left_B, "steps_left", h_BF.shape[0], dtype=torch.int64)
         if self.modulation is not None:
             gamma_BF, beta_BF = self.modulation(steps_left_B)
             h_BF = h_BF * (1 + gamma_BF) + beta_BF  # Eq. (6)
@@ -163,7 +158,7 @@ class GCIDM(nn.Module):
 
 
 class Modulation(nn.Module):
-    """AdaLN-Zero: steps left to a scale and a shift of the features, both 0 at birth."""
+    """AdaLN-Zero: the horizon gives a scale and a shift of the features, both 0 at first."""
 
     frequencies: Tensor
     known_gamma: Tensor | None  # of every horizon (H, F), once they are remembered
@@ -187,28 +182,27 @@ class Modulation(nn.Module):
     def forward(self, steps_left_B: Tensor) -> tuple[Tensor, Tensor]:
         """Scale and shift of each pair: two of (B, F)."""
         steps_B = steps_left_B.clamp(1, self.max_horizon)
-        # There are no more than max_horizon different ones: half of a training step's arithmetic,
-        # and of a decision's.
-        gamma_HF, beta_HF = self.known_gamma, self.known_beta
-        if gamma_HF is None or beta_HF is None:
-            gamma_HF, beta_HF = self._table()
+        # There are at most max_horizon different ones: half of the arithmetic of a training step,
+        # and of a decision.
+        gamma_HF, beta_HF = self._table()
         # An embedding's gradient, unlike that of indexing, is summed in a fixed order.
         return F.embedding(steps_B - 1, gamma_HF), F.embedding(steps_B - 1, beta_HF)
 
     def remember(self) -> None:
-        """Compute the scales and shifts of all horizons once: the weights are not to change."""
+        """Compute the scales and shifts of all horizons once; weights must not change any more."""
         with torch.no_grad():
             self.known_gamma, self.known_beta = self._table()
 
     def compute(self, steps_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale and shift of each of these horizons, which need not be whole numbers."""
+        """Scale and shift of these horizons, which may be fractions."""
         c_BC = self.embedding(encode_horizon(steps_B / self.max_horizon, self.frequencies))
         return self.gamma(c_BC), self.beta(c_BC)
 
     def _table(self) -> tuple[Tensor, Tensor]:
         """Scale and shift of every horizon: two of (H, F)."""
-        device = self.frequencies.device
-        return self.compute(torch.arange(1, self.max_horizon + 1, device=device))
+        if self.known_gamma is not None and self.known_beta is not None:
+            return self.known_gamma, self.known_beta
+        return self.compute(torch.arange(1, self.max_horizon + 1, device=self.frequencies.device))
 
 
 def encode_horizon(share_B: Tensor, frequencies_K: Tensor) -> Tensor:
@@ -220,93 +214,63 @@ def encode_horizon(share_B: Tensor, frequencies_K: Tensor) -> Tensor:
 def horizon_frequencies(config: GCIDMConfig) -> Tensor:
     """Angular frequencies for shares in (0, 1], in geometric order: (horizon_dim / 2,).
 
-    The slowest makes a quarter of a turn over the whole range, so that it never repeats; the
-    quickest turns once in four environment steps, so that neighbouring horizons differ plainly.
-    (The usual 10000^(-k/K), made for positions 0, 1, 2, ..., hardly tells shares apart.)
+    The slowest makes a quarter of a turn over the whole range, so it never repeats. The fastest
+    makes one turn in four environment steps, so neighbouring horizons differ clearly. (The usual
+    10000^(-k/K), made for positions 0, 1, 2, ..., gives almost the same code to all shares.)
     """
     turns = torch.linspace(0, 1, config.horizon_dim // 2, dtype=torch.float64)
     return (math.pi / 2 * float(config.max_horizon) ** turns).float()
 
 
 @config
-class PairwiseConfig:
-    """The architecture; the defaults are the paper's."""
+class PairwiseConfig(IDMConfig):
+    """The pairwise model's architecture; the defaults are the paper's."""
 
-    latent_dim: Positive
-    action_dim: Positive
-    hidden_dim: Positive = 512
-    num_layers: Positive = 3
-    dropout: Fraction = 0.1
     frameskip: Positive = 1  # environment steps between the two frames
-
-    @property
-    def min_horizon(self) -> int:
-        """Steps between the frames of a pair."""
-        return self.frameskip
-
-    @property
-    def max_horizon(self) -> int:
-        """Steps between the frames of a pair."""
-        return self.frameskip
 
     @property
     def block(self) -> int:
         """Raw actions that the network gives at once."""
         return self.frameskip
 
+    min_horizon = max_horizon = block  # steps between the frames of a pair
+
     def build(self) -> PairwiseIDM:
         """A network with initial weights."""
         return PairwiseIDM(self)
 
 
-class PairwiseIDM(nn.Module):
-    """The network."""
+class PairwiseIDM(PairNetwork):
+    """The pairwise inverse dynamics model: the actions between two latents in a row."""
 
     def __init__(self, config: PairwiseConfig) -> None:
-        super().__init__()
+        super().__init__(config.latent_dim, config, config.block * config.action_dim)
         self.config = config
-        self.backbone = PairBackbone(
-            config.latent_dim, config.hidden_dim, config.num_layers, config.dropout
-        )
-        self.head = small_head(config.hidden_dim, config.block * config.action_dim)
-
-    def forward(self, z_BD: Tensor, z_next_BD: Tensor, steps_B: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """The actions between two latents, one after the other: (B, frameskip * action_dim).
-
-        Args:
-            z_BD: Latents.
-            z_next_BD: Latents `frameskip` environment steps later.
-            steps_B: Not used; the goal-conditioned model's third input.
-        """
-        return self.head(self.backbone(z_BD, z_next_BD))
 
 
 @config
 class TimeToGoConfig:
-    """The head's architecture."""
+    """The time-to-go head's architecture."""
 
     hidden_dim: Positive = 256
     num_layers: Positive = 2
     dropout: Fraction = 0.1
 
 
-class TimeToGo(nn.Module):
-    """Pairs of latents to logits of 1 .. max_horizon steps."""
+class TimeToGo(PairNetwork):
+    """How many steps demonstrations took from one latent to another: logits of 1 .. max_horizon.
+
+    With the paper's input, the remaining budget, GC-IDM has no reason to hurry. This head estimates
+    the distance as a distribution, of which a controller takes a quantile. Demonstrations differ: a
+    low quantile follows the fast ones.
+    """
 
     def __init__(self, config: TimeToGoConfig, latent_dim: int, max_horizon: int) -> None:
-        super().__init__()
-        self.backbone = PairBackbone(
-            latent_dim, config.hidden_dim, config.num_layers, config.dropout
-        )
-        self.head = small_head(config.hidden_dim, max_horizon)
-
-    def forward(self, z_BD: Tensor, z_goal_BD: Tensor) -> Tensor:
-        """Logits (B, H); the first is that of one step."""
-        return self.head(self.backbone(z_BD, z_goal_BD))
+        super().__init__(latent_dim, config, max_horizon)
 
 
-def quantile_steps(logits_BH: Tensor, level: float) -> Tensor:
-    """The least number of steps that suffices with probability `level`: (B,) int64, from 1 on."""
+def quantile_steps(logits_BH: Tensor, quantile: float) -> Tensor:
+    """The least number of steps that is enough with this probability: (B,) int64, from 1 on."""
     cumulative_BH = logits_BH.softmax(dim=1).cumsum(dim=1)
-    # Rounding may leave the last sum below a level of 1.
-    return (cumulative_BH < level).sum(dim=1).clamp(max=logits_BH.shape[1] - 1) + 1
+    # Rounding may leave the last sum below a quantile near 1.
+    return (cumulative_BH < quantile).sum(dim=1).clamp(max=logits_BH.shape[1] - 1) + 1

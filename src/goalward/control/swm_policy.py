@@ -1,6 +1,6 @@
 """Any controller as a policy of stable-worldmodel, so that `swm.World` can evaluate it.
 
-It has the methods that stable-worldmodel calls, and needs nothing of that library itself.
+It has the methods that stable-worldmodel calls, and imports nothing of that library.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from goalward.core.arrays import Array
 
 
 class SwmPolicy:
-    """`world.set_policy(SwmPolicy(load_controller(path)))`, before each `world.evaluate`.
+    """`world.set_policy(SwmPolicy(gw.load(path)))`, before each `world.evaluate`.
 
-    stable-worldmodel does not tell its policies that an evaluation on a dataset begins; attaching
-    the policy does.
+    stable-worldmodel does not inform policies that an evaluation begins; attaching one does.
 
     Args:
-        controller: It sees the frames in `pixels`, and takes those in `goal` as goals.
+        controller: Acts on the frames in `pixels`, with those in `goal` as goals.
         budget: Steps an episode may take, such as `eval_budget`.
     """
 
@@ -39,26 +38,22 @@ class SwmPolicy:
         self.env, self._goals = env, None
 
     def get_action(self, info: Mapping[str, Any], **_: Any) -> Array:
-        """Actions (B, A) for stable-worldmodel's batch of observations.
-
-        Raises:
-            ValueError: the observations lack frames or goals.
-        """
+        """Actions (B, A) for stable-worldmodel's batch of observations."""
         for name in ("pixels", "goal"):
             if name not in info:
                 raise ValueError(f"the observations have no {name!r}, only: {', '.join(info)}")
         frames, goals = _latest(info["pixels"]), _latest(info["goal"])
-        self._take_goals(goals, info.get("_needs_flush"))
+        self._reset_where_needed(goals, info.get("_needs_flush"))
         return self._controller.act(frames)
 
-    def _take_goals(self, goals: Array, begun: Any) -> None:
-        """Reset where an episode has begun or the goal is another one than before."""
+    def _reset_where_needed(self, goals: Array, started: Any) -> None:
+        """Reset where an episode has started or the goal has changed."""
         if self._goals is None or self._goals.shape != goals.shape:
             self._controller.reset(goals, self._budget)
         else:
             changed = (self._goals != goals).reshape(len(goals), -1).any(axis=1)
-            if begun is not None:
-                changed |= np.asarray(begun, dtype=bool)
+            if started is not None:
+                changed |= np.asarray(started, dtype=bool)
             if changed.any():
                 where = np.flatnonzero(changed)
                 self._controller.reset(goals[where], self._budget, environments=where)

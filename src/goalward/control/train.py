@@ -11,31 +11,36 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 
 from goalward import defaults
 from goalward.control.checkpoint import (
+    STAGE,
     IDMMetadata,
     TrainedIDM,
-    new_inverse_model,
+    new_idm,
     save_trained_idm,
 )
-from goalward.control.goals import Examples, GoalSampler
-from goalward.control.horizon import HorizonConfig
+from goalward.control.controller import Index
+from goalward.control.goals import Examples
 from goalward.control.metrics import (
+    CPU,
     NETWORK,
     TIME_TO_GO,
     ActionMetrics,
+    ControllerMetrics,
     TimeToGoMetrics,
-    action_errors,
     balanced_error,
+    goal_sampler,
+    measure,
     save_curves,
-    time_to_go_quality,
 )
 from goalward.control.networks import (
+    GCIDM,
     GCIDMConfig,
-    PairBackbone,
+    HorizonConfig,
     PairwiseConfig,
+    PairwiseIDM,
     TimeToGo,
     TimeToGoConfig,
 )
@@ -53,16 +58,22 @@ from goalward.core.config import (
     write_json,
 )
 from goalward.core.curves import LogTarget, Row, SendRow, log_to, require_log_package
-from goalward.core.random import generator
-from goalward.core.training import CHECKPOINT, OnProgress, Part, Schedule, Trainer, cosine_lr
-from goalward.data.episodes import Index
+from goalward.core.random import generator, torch_seed
+from goalward.core.training import (
+    CHECKPOINT,
+    OnProgress,
+    Part,
+    Schedule,
+    Trainer,
+    cosine_lr,
+    progress_of,
+)
 from goalward.world.checkpoint import World
 from goalward.world.latents import Latents, open_latents
 from goalward.world.lewm import num_parameters
 
-STAGE, STAGE_VERSION = "train", 1
-REPORT, CURVES = "report.json", "curves.png"
-CPU = torch.device("cpu")
+STAGE_VERSION = 2
+METRICS, CURVES = "metrics.json", "curves.png"
 # The validation figure by which each part's best weights are chosen: the lower, the better.
 BEST_BY = {NETWORK: "validation/balanced", TIME_TO_GO: f"validation/{TIME_TO_GO}"}
 
@@ -73,7 +84,7 @@ class IDMSchedule(Schedule):
 
     batch: Positive = 1024
     lr: PositiveFloat = 1e-3
-    final_lr: ClosedFraction = 0.01  # share of the rate that is left at the end
+    final_lr: ClosedFraction = 0.01  # share of the rate that remains at the end
     weight_decay: NonNegativeFloat = 1e-4
     validations: Positive = 20  # over the training; the best weights are kept
     validation_examples: Positive = 16_384
@@ -113,51 +124,41 @@ class ControllerConfig:
         if isinstance(self.network, PairwiseConfig) and self.time_to_go is not None:
             raise ValueError("time_to_go: a pairwise model has no horizon; leave it out")
         if self.horizon.mode == "time-to-go" and self.time_to_go is None:
-            raise ValueError("horizon.mode is time-to-go, but time_to_go says not to train it")
+            raise ValueError("horizon.mode is time-to-go, but the head time_to_go is null")
 
 
 class Training:
     """What a training draws, minimises and is validated by; `trainer` goes through its steps.
 
-    Args:
-        config: What the result depends on.
-        latents: What to train on.
-        network: With initial weights, which are trained in place.
-        folder: Where the checkpoint and the curves are.
-        device: Where to compute; it holds all latents.
-        time_to_go: The head that learns from the same examples.
+    It trains the network, and the time-to-go head if there is one, in place and on the same
+    examples. The device holds all latents; the folder holds the checkpoint and the curves.
     """
 
     def __init__(
         self,
         config: ControllerConfig,
         latents: Latents,
-        network: nn.Module,
+        network: GCIDM | PairwiseIDM,
         folder: Path,
         *,
         device: torch.device = CPU,
         time_to_go: TimeToGo | None = None,
     ) -> None:
         self.config, self.device = config, device
+        self.network, self.time_to_go = network, time_to_go
         chosen = training_episodes(latents, config)
-        sampler = partial(
-            GoalSampler,
-            torch.from_numpy(latents.z).to(device),
-            torch.from_numpy(latents.actions).to(device),
-            latents.lengths,
-            min_horizon=config.network.min_horizon,
-            max_horizon=config.network.max_horizon,
-            block=config.network.block,
-        )
+        sampler = goal_sampler(latents, config.network, device)
         self.num_episodes, self.sampler = len(chosen), sampler(chosen)
-        self.validation = validation_examples(sampler(latents.split.validation), config)
+        # The same examples whatever the training's seed.
+        rng = self._rng("validation", 0, config.network.max_horizon)
+        number = config.schedule.validation_examples
+        self.validation = sampler(latents.split.validation).draw(number, rng)
         self._std_D = torch.tensor(latents.metadata.std, device=device)
-        modules = {NETWORK: network, TIME_TO_GO: time_to_go}
         parts: dict[str, Part[Examples]] = {}
-        for name, module in modules.items():
+        for name, module in ((NETWORK, network), (TIME_TO_GO, time_to_go)):
             if module is not None:
                 if config.standardise:
-                    _standardise(module, latents)
+                    module.backbone.standardise.fit(latents.metadata.mean, latents.metadata.std)
                 losses = partial(self._losses, name, module.to(device))
                 parts[name] = Part(module=module, losses=losses, best_by=BEST_BY[name])
         self.trainer = Trainer(parts, config.schedule, folder)
@@ -170,17 +171,12 @@ class Training:
         send: SendRow | None = None,
     ) -> None:
         """Train to the end."""
-        first, schedule = self.trainer.done, self.config.schedule
-
-        def show(row: Row) -> None:
-            if on_progress is not None:
-                examples = (self.trainer.done - first) * schedule.batch
-                on_progress(self.trainer.done, examples, f"error {row[NETWORK]:.3g}")
-
-        self.trainer.fit(
+        trainer = self.trainer
+        show = progress_of(trainer, on_progress, lambda row: f"error {row[NETWORK]:.3g}")
+        trainer.fit(
             lambda steps: map(self.draw, steps),
             self.validate,
-            validate_at=schedule.validate_at(),
+            validate_at=self.config.schedule.validate_at(),
             save_seconds=save_seconds,
             on_losses=show,
             send=send,
@@ -188,9 +184,8 @@ class Training:
 
     def draw(self, step: int) -> Examples:
         """The examples of a step; a function of the seed and the step."""
-        config, noise = self.config, self.config.noise
-        rng = torch.Generator(self.device).manual_seed(_seed("examples", config.seed, step))
-        examples = self.sampler.draw(config.schedule.batch, rng)
+        noise, rng = self.config.noise, self._rng("examples", self.config.seed, step)
+        examples = self.sampler.draw(self.config.schedule.batch, rng)
         if not noise.sigma:
             return examples
         sigma = torch.tensor(noise.sigma, device=self.device)
@@ -198,43 +193,40 @@ class Training:
             sigma = sigma * torch.rand((), generator=rng, device=self.device)
         return examples.noisy(sigma * self._std_D, rng)
 
+    def _rng(self, purpose: str, seed: int, index: int) -> torch.Generator:
+        seed = torch_seed(f"controller-{purpose}", seed, index)
+        return torch.Generator(self.device).manual_seed(seed)
+
     def _losses(
-        self, part: str, module: nn.Module, examples: Examples, step: int
+        self, part: str, module: GCIDM | PairwiseIDM | TimeToGo, examples: Examples, step: int
     ) -> Mapping[str, Tensor]:
-        torch.manual_seed(_seed(f"dropout-{part}", self.config.seed, step))
+        torch.manual_seed(torch_seed(f"controller-dropout-{part}", self.config.seed, step))
+        outputs = module(examples.z, examples.z_goal, examples.steps)
         if part == TIME_TO_GO:
-            logits_BH = module(examples.z, examples.z_goal)
-            return {part: F.cross_entropy(logits_BH, examples.steps - 1)}
-        predicted_BA = module(examples.z, examples.z_goal, examples.steps)
+            return {part: F.cross_entropy(outputs, examples.steps - 1)}
         # Eq. (7), as a mean over an action's numbers: the paper's errors are such means.
-        return {part: F.mse_loss(predicted_BA, examples.actions)}
+        return {part: F.mse_loss(outputs, examples.actions)}
 
-    def errors(self) -> tuple[ActionMetrics, ...]:
-        """Validation errors of the network as it is now."""
-        return action_errors(self.trainer.modules[NETWORK], self.validation)
-
-    def time_to_go(self) -> TimeToGoMetrics | None:
-        """Validation errors of the time-to-go head as it is now."""
-        if TIME_TO_GO not in self.trainer.modules:
-            return None
-        return time_to_go_quality(self.trainer.modules[TIME_TO_GO], self.validation)
+    def measure(self) -> ControllerMetrics:
+        """Errors on validation episodes of the weights as they are now."""
+        return measure(self.network, self.time_to_go, self.validation)
 
     def validate(self) -> Row:
-        """Figures on validation episodes."""
-        errors, quality = self.errors(), self.time_to_go()
+        """The figures of `measure` that the curves show."""
+        found = self.measure()
         row = {
-            "validation/r2": errors[0].r2,
-            f"validation/{NETWORK}": errors[0].mse,
-            BEST_BY[NETWORK]: balanced_error(errors),
+            "validation/r2": found.errors[0].r2,
+            f"validation/{NETWORK}": found.errors[0].mse,
+            BEST_BY[NETWORK]: balanced_error(found.errors),
         }
-        if quality is not None:
-            row |= {BEST_BY[TIME_TO_GO]: quality.loss}
-            row |= {"validation/median_error": quality.median_error}
+        if found.time_to_go is not None:
+            row[BEST_BY[TIME_TO_GO]] = found.time_to_go.loss
+            row["validation/median_error"] = found.time_to_go.median_error
         return row
 
 
 def training_episodes(latents: Latents, config: ControllerConfig) -> Index:
-    """The training episodes, or the share of them that the config asks for."""
+    """The training episodes, or the config's share of them."""
     train = latents.split.train
     number = max(1, round(config.data_fraction * len(train)))
     # The draw does not depend on the training's seed: a share holds the smaller shares.
@@ -242,34 +234,16 @@ def training_episodes(latents: Latents, config: ControllerConfig) -> Index:
     return np.sort(train[order[:number]])
 
 
-def validation_examples(sampler: GoalSampler, config: ControllerConfig) -> Examples:
-    """The examples that a training is validated by, the same whatever its seed."""
-    seed = _seed("validation", 0, config.network.max_horizon)
-    rng = torch.Generator(sampler.device).manual_seed(seed)
-    return sampler.draw(config.schedule.validation_examples, rng)
-
-
-def _standardise(module: nn.Module, latents: Latents) -> None:
-    for part in module.modules():
-        if isinstance(part, PairBackbone):
-            part.standardise.fit(latents.metadata.mean, latents.metadata.std)
-
-
-def _seed(purpose: str, seed: int, *index: int) -> int:
-    """A seed for torch's generators."""
-    return int(generator(f"controller-{purpose}", seed, *index).integers(2**63))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ControllerReport:
-    """What a training achieved, judged on validation episodes with its best weights."""
+    """What a training achieved: errors on validation episodes, with its best weights."""
 
     world_id: str
     task: str | None
     parameters: dict[str, int]  # trainable numbers of each part
     steps: int
     best_step: int  # of the network
-    seconds: float  # training alone, all sittings together
+    seconds: float  # training alone, all sessions together
     examples_per_second: float
     train_episodes: int
     train_rows: int
@@ -290,34 +264,16 @@ def train_controller(
 ) -> ControllerReport:
     """Train an inverse dynamics model into the stage folder, or find it complete there.
 
-    Args:
-        config: What the result depends on.
-        latents: Folder that `embed` wrote.
-        folder: Where the result goes; an interrupted training there is resumed.
-        device: Where to compute; it holds all latents.
-        save_seconds: Between two checkpoints: a killed process loses this much work at most.
-        pictures: Draw the training's curves.
-        log: Where to show the curves while they grow, beside `curves.jsonl`.
-        on_progress: Called now and then with steps, examples and losses.
-
-    Raises:
-        ValueError: the latents do not fit the configuration, the folder holds something else, or
-            training diverged.
-        OSError: the folder cannot be written; the last checkpoint is kept.
+    Only `config` and the latents change the result. The device holds all latents.
     """
     require_log_package(log)
     found = open_latents(latents)
-    stage = Stage(
-        folder=folder,
-        name=STAGE,
-        version=STAGE_VERSION,
-        config=config,
-        inputs={"latents": found.id},
-    )
+    inputs = {"latents": found.id}
+    stage = Stage(folder=folder, name=STAGE, version=STAGE_VERSION, config=config, inputs=inputs)
     if not stage.is_complete():
         require_matching(config, found)
         with stage.writing() as partial_folder:
-            model = _new_model(config, found, found.world())
+            model = _new_model(config, found)
             training = Training(
                 config,
                 found,
@@ -328,20 +284,16 @@ def train_controller(
             )
             with log_to(log, stage, first_step=training.trainer.done) as send:
                 training.run(save_seconds=save_seconds, on_progress=on_progress, send=send)
-            report = _conclude(training, model, partial_folder)
-            if pictures:
-                _draw_curves(training, report, partial_folder)
+            _conclude(training, model, partial_folder, pictures=pictures)
     (folder / CHECKPOINT).unlink(missing_ok=True)
-    return read_config(ControllerReport, folder / REPORT)
+    return read_config(ControllerReport, folder / METRICS)
 
 
 def require_matching(config: ControllerConfig, latents: Latents) -> None:
     """Refuse latents that the configuration does not fit, before anything is written."""
     network = config.network
-    for name, found in (
-        ("latent_dim", latents.z.shape[1]),
-        ("action_dim", latents.actions.shape[1]),
-    ):
+    sizes = {"latent_dim": latents.z.shape[1], "action_dim": latents.actions.shape[1]}
+    for name, found in sizes.items():
         if (wanted := getattr(network, name)) != found:
             raise ValueError(
                 f"{latents.folder}: network.{name} is {wanted}, the latents have {found}; leave "
@@ -357,13 +309,15 @@ def require_matching(config: ControllerConfig, latents: Latents) -> None:
         )
 
 
-def _new_model(config: ControllerConfig, latents: Latents, world: World) -> TrainedIDM:
-    """Initial weights from the seed alone, whatever was drawn before."""
+def _new_model(config: ControllerConfig, latents: Latents) -> TrainedIDM:
+    """Initial weights, which depend on nothing but the seed and the sizes."""
+    encoder = latents.encoder()
+    world = encoder if isinstance(encoder, World) else None
     metadata = IDMMetadata(
         task=latents.metadata.task,
-        world_id=world.id,
-        world=world.model.config,
-        action_scale=world.actions,
+        world_id=encoder.id,
+        world=latents.named_encoder() if world is None else world.model.config,
+        action_scaler=None if world is None else world.actions,
         network=config.network,
         time_to_go=config.time_to_go,
         horizon=config.horizon,
@@ -374,17 +328,18 @@ def _new_model(config: ControllerConfig, latents: Latents, world: World) -> Trai
     )
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.manual_seed(config.seed)
-        return new_inverse_model(metadata, world)
+        return new_idm(metadata, encoder)
 
 
-def _conclude(training: Training, model: TrainedIDM, folder: Path) -> ControllerReport:
-    """Write both controller files and the report."""
+def _conclude(training: Training, model: TrainedIDM, folder: Path, *, pictures: bool) -> None:
+    """Write both controller files, their metrics and a picture."""
     trainer, schedule = training.trainer, training.config.schedule
     save_trained_idm(folder / "last.safetensors", model)
     trainer.restore_best()
     save_trained_idm(folder / "best.safetensors", model)
     best, seconds = trainer.best_row(NETWORK), trainer.history[-1]["seconds"]
     assert best is not None
+    found = training.measure()
     report = ControllerReport(
         world_id=model.metadata.world_id,
         task=model.metadata.task,
@@ -395,15 +350,11 @@ def _conclude(training: Training, model: TrainedIDM, folder: Path) -> Controller
         examples_per_second=schedule.steps * schedule.batch / seconds,
         train_episodes=training.num_episodes,
         train_rows=training.sampler.num_rows,
-        errors=training.errors(),
-        time_to_go=training.time_to_go(),
+        errors=found.errors,
+        time_to_go=found.time_to_go,
     )
-    write_json(folder / REPORT, to_json(report))
-    return report
-
-
-def _draw_curves(training: Training, report: ControllerReport, folder: Path) -> None:
-    kind = "GC-IDM" if isinstance(training.config.network, GCIDMConfig) else "Pairwise model"
-    title = f"{kind} on {report.task or 'a dataset'}"
-    history = training.trainer.history
-    save_curves(folder / CURVES, history, report.errors, report.time_to_go, title)
+    write_json(folder / METRICS, to_json(report))
+    if pictures:
+        kind = "GC-IDM" if isinstance(model.network, GCIDM) else "Pairwise model"
+        title = f"{kind} on {report.task or 'a dataset'}"
+        save_curves(folder / CURVES, title, trainer.history, found)

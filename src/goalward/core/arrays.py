@@ -1,4 +1,4 @@
-"""Array-likes that callers give, as arrays, with refusals that name them."""
+"""Array-likes that users give, as arrays; each refusal is a `ValueError` of one line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ Array = NDArray[Any]
 
 
 def as_array(values: object, name: str) -> Array:
-    """The values as an array of whatever type.
-
-    Raises:
-        ValueError: they are no array, such as lists of different lengths.
-    """
+    """The values as an array of any type."""
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # the last two from torch's tensors
@@ -26,11 +22,7 @@ def as_array(values: object, name: str) -> Array:
 
 
 def real_array(values: object, name: str, *shape: int | str) -> Array:
-    """Finite numbers of this shape; a letter stands for any size.
-
-    Raises:
-        ValueError: they are something else.
-    """
+    """Finite numbers of this shape; a letter stands for any size."""
     array = as_array(values, name)
     fits = array.dtype.kind in "iuf" and array.ndim == len(shape)
     if not fits or any(w != s for w, s in zip(shape, array.shape, strict=True) if w != str(w)):
@@ -42,15 +34,10 @@ def real_array(values: object, name: str, *shape: int | str) -> Array:
 
 
 def indices(values: object, name: str, limit: int) -> npt.NDArray[np.int64]:
-    """Whole numbers (M,) in 0 .. limit - 1, any order, repeats allowed.
-
-    Raises:
-        ValueError: they are something else.
-    """
+    """Whole numbers (M,) in 0 .. limit - 1, any order, repeats allowed."""
     array = as_array(values, name)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be a 1-D integer array, got {describe(array)}")
-    outside = array[(array < 0) | (array >= limit)]
-    if outside.size:
+    if (outside := array[(array < 0) | (array >= limit)]).size:
         raise ValueError(f"{name} must lie in 0 .. {limit - 1}, got {outside[0]}")
     return array.astype(np.int64)

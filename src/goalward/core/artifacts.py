@@ -1,22 +1,22 @@
-"""Run folders: each stage writes one folder `{config.json, manifest.json, payload}`, whole or not.
+"""Stage folders: each stage writes one folder `{config.json, manifest.json, payload}`.
 
-`config.json` says what was asked for (its hash is the stage's id), `manifest.json` what happened.
-A stage is written into `<folder>.partial` and renamed once everything is on the disk, so that a
-folder under its own name is complete, and an interrupted stage can be taken up again.
+`config.json` is the request (its hash is the stage's id); `manifest.json` is what happened, with
+the checksum of every file. A stage is written into `<folder>.partial`, which gets its name once
+everything is on the disk: a folder without that suffix is complete, and an interrupted stage can
+be resumed.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from goalward.core.config import (
     content_id,
@@ -26,47 +26,74 @@ from goalward.core.config import (
     to_json,
     write_json,
 )
-from goalward.core.files import fsync
+from goalward.core.files import fsync, how_to_remake, known_checksum
 from goalward.core.machine import git_revision, library_versions, peak_memory_mb
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-
 CONFIG, MANIFEST, PROGRESS = "config.json", "manifest.json", ".progress.json"
-IDENTITY = ("stage", "version", "config", "inputs")  # what a stage's id is computed from
-LOCK_PATIENCE = 1.0  # seconds
+IDENTITY = {"id", "stage", "version", "config", "inputs"}  # in `config.json`
+LOCK_SECONDS = 1.0  # to wait for another process
+READ_AT_OPEN = 2**33  # bytes; only `goalward verify` reads larger files completely
+ANOTHER = "choose another folder"
 REDO = "delete the folder or choose another one"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Effort:
-    """What a stage took so far; carried from one sitting to the next in `.progress.json`."""
+class FileRecord:
+    """A file of a complete stage."""
 
-    seconds: float = 0.0  # wall clock of all sittings, but for one that ended in kill -9
-    peak_memory_mb: float = 0.0  # largest resident size of the process or of one child
+    bytes: int
+    xxh3: str  # see `files.checksum`
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Record(_Effort):
+class _Record:
     """The content of `manifest.json`; the rest of a `Manifest` comes from `config.json`."""
 
-    id: str
-    files: dict[str, int]  # payload file, relative with "/" -> size in bytes
+    seconds: float  # wall clock of all sessions, but for one that ended in kill -9
+    peak_memory_mb: float  # largest resident size of the process or of one child
+    files: dict[str, FileRecord]  # `config.json` and payload; relative names with "/"
     created: str  # when the stage was completed: ISO 8601, UTC
-    git_revision: str | None  # goalward's own checkout at the start of the last sitting
+    git_revision: str | None  # goalward's own checkout at the start of the last session
     versions: dict[str, str]  # Python, goalward and the installed libraries that bear on results
     machine: str  # platform and number of CPUs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(_Record):
-    """A complete, verified stage: what was asked for and what happened."""
+    """A complete stage: what was asked for and what happened."""
 
+    folder: Path
+    id: str
     stage: str
     version: int
     config: dict[str, Any]
     inputs: dict[str, str]
+
+    def verify(self, *names: str) -> None:
+        """Refuse files (by default, all) whose content is not as it was written.
+
+        A file is read once a process; very large ones only by `goalward verify`.
+        """
+        for name in names or self.files:
+            is_read = self.files[name].bytes <= READ_AT_OPEN
+            self.require_same(name, known_checksum if is_read else None)
+
+    def require_same(self, name: str, checksum: Callable[[Path], str] | None) -> None:
+        """Refuse a file of another size or, given how to compute it, of another checksum."""
+        path, record = self.folder / name, self.files[name]
+        found = path.stat().st_size if path.is_file() else None
+        if found is None:
+            problem = "is missing"
+        elif found != record.bytes:
+            problem = f"has {found} bytes instead of {record.bytes}"
+        elif checksum is not None and checksum(path) != record.xxh3:
+            problem = f"damaged: its content does not match its checksum in {MANIFEST}"
+        else:
+            return
+        raise ValueError(f"{path}: {problem}; {how_to_remake(path)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +101,7 @@ class Stage:
     """One stage to be run: where it goes and everything its result depends on."""
 
     folder: Path
-    name: str  # such as "collect"
+    name: str  # such as "collect"; also the command that makes it
     version: int  # raised by hand when the stage's code starts to give other results
     config: DataclassInstance  # the full config, seed included
     inputs: Mapping[str, str] = field(default_factory=dict)  # input name -> id of its stage
@@ -95,10 +122,9 @@ class Stage:
         return self.folder.with_name(self.folder.name + ".partial")
 
     def is_complete(self) -> bool:
-        """Whether this very stage is there to be reused; False if the folder is absent or empty.
+        """Whether this stage is there to be reused; False if the folder is absent or empty.
 
-        Raises:
-            ValueError: the folder holds something else, or a damaged stage.
+        Refuses a folder with other content, and a damaged stage.
         """
         if not os.path.lexists(self.folder) or _is_empty(self.folder):
             return False
@@ -110,11 +136,7 @@ class Stage:
     def writing(self) -> Iterator[Path]:
         """Yields the partial folder to write payload into; completes the stage on normal exit.
 
-        Files left by an interrupted sitting are still in it. An exception leaves it to the next.
-
-        Raises:
-            ValueError: the stage is complete already, another process is writing it, or one of
-                its folders holds something else.
+        It still holds the files of an interrupted session. An exception leaves it to the next.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder):
@@ -122,27 +144,34 @@ class Stage:
                 raise ValueError(f"{self.folder}: this stage is already complete")
             earlier, revision = self._open_partial(), git_revision()
             started = time.perf_counter()
+
+            def effort() -> dict[str, float]:
+                seconds = earlier["seconds"] + time.perf_counter() - started
+                memory = max(earlier["peak_memory_mb"], peak_memory_mb())
+                return {"seconds": seconds, "peak_memory_mb": memory}
+
             try:
                 yield self.partial
-                self._complete(_effort(earlier, started), revision)
+                self._complete(effort(), revision)
             except BaseException:
-                # Losing the time of a sitting must not hide why it ended (a full disk, say).
+                # An unwritten effort must not hide why the session ended (a full disk, say).
                 with suppress(OSError):
-                    write_json(self.partial / PROGRESS, to_json(_effort(earlier, started)))
+                    write_json(self.partial / PROGRESS, effort())
                 raise
 
     def _identity(self) -> dict[str, Any]:
-        values = (self.name, self.version, to_json(self.config), dict(self.inputs))
-        return dict(zip(IDENTITY, values, strict=True))
+        config, inputs = to_json(self.config), dict(self.inputs)
+        return {"stage": self.name, "version": self.version, "config": config, "inputs": inputs}
 
     def _check_same(self, folder: Path) -> None:
         found = _read_identity(folder)
         _check_name(folder, found["stage"], self.name)
-        if found["id"] != self.id:
-            changes = differences(_by_key(found), _by_key(self._identity()))
+        if found != {"id": self.id, **self._identity()}:
+            changes = differences(_by_key(found), _by_key(self._identity())) or "its id is damaged"
             raise ValueError(f"{folder}: holds another configuration ({changes}); {REDO}")
 
-    def _open_partial(self) -> _Effort:
+    def _open_partial(self) -> dict[str, float]:
+        """Prepare the partial folder; returns what its earlier sessions took."""
         self.partial.mkdir(exist_ok=True)
         for leftover in self.partial.glob(".*.tmp"):  # of a writer that was killed
             leftover.unlink()
@@ -150,157 +179,125 @@ class Stage:
             write_json(self.partial / CONFIG, {"id": self.id, **self._identity()})
         self._check_same(self.partial)
         (self.partial / MANIFEST).unlink(missing_ok=True)  # if killed just before the rename
-        progress = self.partial / PROGRESS
-        return read_config(_Effort, progress) if progress.exists() else _Effort()
+        if not (self.partial / PROGRESS).exists():
+            return {"seconds": 0.0, "peak_memory_mb": 0.0}
+        earlier: dict[str, float] = read_json(self.partial / PROGRESS)
+        return earlier
 
-    def _complete(self, effort: _Effort, revision: str | None) -> None:
+    def _complete(self, effort: dict[str, float], revision: str | None) -> None:
         assert not (self.partial / MANIFEST).exists(), f"{MANIFEST} is no name for payload"
         self._check_same(self.partial)  # nor is config.json
-        files = _payload(self.partial)
-        for name in files:
+        names = _files(self.partial)
+        for name in names:
             fsync(self.partial / name)
         for folder, _, _ in os.walk(self.partial, topdown=False):
             fsync(Path(folder))
         record = _Record(
-            id=self.id,
-            files=files,
+            **effort,
+            files={name: _record(self.partial / name) for name in names},
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             git_revision=revision,
             versions=library_versions(),
             machine=f"{platform.platform()}, {os.cpu_count()} CPUs",
-            **vars(effort),
         )
-        write_json(self.partial / MANIFEST, to_json(record))
+        write_json(self.partial / MANIFEST, to_json(record), seal=True)
         self.partial.rename(self.folder)
         fsync(self.folder.parent)
         (self.folder / PROGRESS).unlink(missing_ok=True)
 
 
-def load_manifest(folder: str | os.PathLike[str], *, stage: str | None = None) -> Manifest:
-    """Reads and verifies a complete stage: its id, and the presence and size of its payload.
-
-    Raises:
-        ValueError: the stage is missing, half-written, damaged, or not a `stage` stage.
-    """
-    folder = Path(folder)
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a complete stage; no payload is checked."""
     if not os.path.lexists(folder):
         raise ValueError(f"{folder}: no complete stage here; run the stage that writes it first")
     if not (folder / MANIFEST).is_file():
-        raise ValueError(f"{folder}: not a complete stage (no {MANIFEST}); choose another folder")
-    found = _read_identity(folder)
-    _check_name(folder, found["stage"], stage or found["stage"])
-    with _remedy():
-        record = read_config(_Record, folder / MANIFEST)
-        if record.id != found.pop("id"):
-            raise ValueError(f"{folder / MANIFEST}: belongs to another {CONFIG}")
-        _check_payload(folder, record.files)
-    return Manifest(**vars(record), **found)
+        raise ValueError(f"{folder}: not a complete stage (no {MANIFEST}); {ANOTHER}")
+    identity = _read_identity(folder)
+    record = read_config(_Record, folder / MANIFEST, seal=True)
+    manifest = Manifest(folder=folder, **vars(record), **identity)
+    manifest.verify(CONFIG)
+    return manifest
+
+
+def load_manifest(folder: Path, *, stage: str | None = None) -> Manifest:
+    """A complete stage, whose files all exist and have the right size; see `Manifest.verify`."""
+    manifest = read_manifest(folder)
+    _check_name(manifest.folder, manifest.stage, stage or manifest.stage)
+    for name in manifest.files:
+        manifest.require_same(name, None)
+    return manifest
+
+
+def open_stage(folder: Path, stage: str) -> Manifest:
+    """As `load_manifest`, and the content of every file is as it was written."""
+    manifest = load_manifest(folder, stage=stage)
+    manifest.verify()
+    return manifest
 
 
 def _read_identity(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
-        raise ValueError(f"{folder}: not a goalward stage (no {CONFIG}); choose another folder")
-    with _remedy():
-        found = read_json(path)
-        if not isinstance(found, dict) or found.keys() != {"id", *IDENTITY}:
-            raise ValueError(f"{path}: not the config of a goalward stage")
-        if found["id"] != content_id({key: found[key] for key in IDENTITY}):
-            raise ValueError(f"{path}: changed after it was written")
-    return found
-
-
-@contextmanager
-def _remedy() -> Iterator[None]:
+        raise ValueError(f"{folder}: not a goalward stage (no {CONFIG}); {ANOTHER}")
     try:
-        yield
+        found: dict[str, Any] = read_json(path)
     except ValueError as error:
-        raise ValueError(f"{error}; restore it, or {REDO}") from error
+        raise ValueError(f"{error}; {REDO}") from error
+    if not isinstance(found, dict) or found.keys() != IDENTITY:
+        raise ValueError(f"{path}: not the config of a goalward stage; {REDO}")
+    return found
 
 
 def _check_name(folder: Path, found: str, wanted: str) -> None:
     if found != wanted:
-        raise ValueError(f"{folder}: holds stage {found!r}, not {wanted!r}; choose another folder")
-
-
-def _check_payload(folder: Path, files: Mapping[str, int]) -> None:
-    for path, size in ((folder / name, size) for name, size in files.items()):
-        if not path.is_file():
-            raise ValueError(f"{path}: payload is missing")
-        if (found := path.stat().st_size) != size:
-            raise ValueError(f"{path}: payload has {found} bytes instead of {size}")
+        raise ValueError(f"{folder}: holds stage {found!r}, not {wanted!r}; {ANOTHER}")
 
 
 def _by_key(identity: Mapping[str, Any]) -> dict[str, Any]:
-    # Config keys bear the names that their user knows, without a prefix.
-    outer = {"stage version": identity["version"], "input": identity["inputs"]}
-    return {**outer, **identity["config"]}
+    """The parts of an identity, with config keys as their user knows them: without a prefix."""
+    return {
+        "stage version": identity["version"],
+        "input": identity["inputs"],
+        **identity["config"],
+    }
+
+
+def _record(path: Path) -> FileRecord:
+    """That of a file that was just written."""
+    return FileRecord(bytes=path.stat().st_size, xxh3=known_checksum(path, is_new=True))
 
 
 def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
 
 
-def _payload(folder: Path) -> dict[str, int]:
-    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    return {
-        name.as_posix(): path.stat().st_size
-        for name, path in sorted(files.items())
-        if name.as_posix() != CONFIG
-        and not any(part.startswith(".") or part.endswith(".tmp") for part in name.parts)
-    }
-
-
-_locks: set[IO[str]] = set()  # the open lock files of this process
+def _files(folder: Path) -> list[str]:
+    """`config.json` and payload; hidden and temporary files are neither."""
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        file.as_posix()
+        for file in files
+        if not any(part.startswith(".") or part.endswith(".tmp") for part in file.parts)
+    )
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes out; the lock lies beside the folders because those are renamed.
+    """Keeps other processes out; the kernel drops the lock with its process, however that ends.
 
-    The kernel drops a flock with its process, however that ends. The file is unlinked only while
-    locked, and who locks it checks that it still has its name: a file that its owner was just
-    removing keeps nobody else out. A child that a killed process had just forked may hold the
-    lock for an instant longer, hence the patience.
+    The lock lies beside the folders, because those are renamed.
     """
+    from filelock import FileLock, Timeout
+
     path = folder.with_name(folder.name + ".lock")
-    end = time.monotonic() + LOCK_PATIENCE
-    with path.open("a") as stream:
-        _locks.add(stream)
-        try:
-            while not (locked := _lock(stream.fileno(), path)) and time.monotonic() < end:
-                time.sleep(0.05)
-            if not locked:
-                raise ValueError(f"{folder}: another process is writing this stage; wait for it")
-            try:
-                yield
-            finally:
-                if not stream.closed:  # as it is in a forked child
-                    path.unlink(missing_ok=True)
-        finally:
-            _locks.discard(stream)
-
-
-def _lock(descriptor: int, path: Path) -> bool:
+    lock = FileLock(path, timeout=LOCK_SECONDS)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except (BlockingIOError, FileNotFoundError):
-        return False
-
-
-def _close_locks_in_child() -> None:
-    # A forked worker shares the lock and would keep it after the parent's death; closing the
-    # copy does not unlock the parent. (A program that is executed does not inherit it.)
-    while _locks:
-        _locks.pop().close()
-
-
-os.register_at_fork(after_in_child=_close_locks_in_child)
-
-
-def _effort(earlier: _Effort, started: float) -> _Effort:
-    return _Effort(
-        seconds=earlier.seconds + time.perf_counter() - started,
-        peak_memory_mb=max(earlier.peak_memory_mb, peak_memory_mb()),
-    )
+        lock.acquire()
+    except Timeout as error:
+        raise ValueError(f"{folder}: another process is writing this stage; wait for it") from error
+    try:
+        yield
+    finally:
+        if lock.is_locked:  # not in a forked child
+            path.unlink(missing_ok=True)
+            lock.release()

@@ -1,4 +1,4 @@
-"""What the command line shows while it works, and how it speaks when it is done."""
+"""What the command line shows: progress while it works, then tables, JSON, or one error line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class Update(Protocol):
-    """Tell the progress: items done, units done, and what else to show beside them."""
+    """Shows progress: items done, units done in this session, and a note."""
 
     def __call__(self, done: int, units: int, note: str = "") -> None:
         """Show it."""
@@ -25,8 +25,8 @@ class Update(Protocol):
 def progress(description: str, total: int, *, unit: str, quiet: bool) -> Iterator[Update]:
     """Progress on standard error with rate and time left; silent when `quiet`.
 
-    A terminal gets a bar that leaves no trace when it ends, so that what follows (a table, the one
-    line of an error) stands alone; a log gets a plain line now and then.
+    A terminal gets a bar that disappears when it ends, so that only the result remains; a log gets
+    a line every 30 seconds.
     """
     if quiet:
         yield lambda done, units, note="": None  # noqa: ARG005
@@ -39,26 +39,15 @@ def progress(description: str, total: int, *, unit: str, quiet: bool) -> Iterato
 
 @contextmanager
 def _bar(description: str, total: int, unit: str) -> Iterator[Update]:
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        *(rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn()),
+        *(rich.TextColumn("{task.fields[rate]}"), rich.TimeElapsedColumn()),
+        *(rich.TextColumn("left"), rich.TimeRemainingColumn()),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total, rate="starting")
 
         def update(done: int, units: int, note: str = "") -> None:
@@ -71,7 +60,7 @@ def _bar(description: str, total: int, unit: str) -> Iterator[Update]:
 
 def _plain_lines(description: str, total: int, unit: str) -> Update:
     started = last = time.monotonic()
-    at_first: int | None = None  # done before this sitting
+    at_first: int | None = None  # done before this session
 
     def update(done: int, units: int, note: str = "") -> None:
         nonlocal last, at_first
@@ -82,8 +71,8 @@ def _plain_lines(description: str, total: int, unit: str) -> Update:
         last, seconds = now, now - started
         left = seconds / (done - at_first) * (total - done)
         rate = pace(units / seconds, unit)
-        facts = filter(None, (f"{done}/{total}", rate, note, f"{left:.0f} s left"))
-        sys.stderr.write(f"{description}: {', '.join(facts)}\n")
+        parts = filter(None, (f"{done}/{total}", rate, note, f"{left:.0f} s left"))
+        show_status(f"{description}: {', '.join(parts)}")
 
     return update
 
@@ -102,27 +91,23 @@ def duration(seconds: float) -> str:
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on standard output."""
-    _show(title, rows, header)
-
-
-def show_facts(title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """Print names and values on standard output."""
-    _show(title, rows, None)
-
-
-def _show(title: str, rows: Sequence[Sequence[str]], header: Sequence[str] | None) -> None:
+    """Print a table on standard output; one without a header if that is empty."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     # Text, because rich would take brackets in plain strings for markup.
-    table = Table(title=Text(title, "bold"), title_justify="left", show_header=header is not None)
+    table = Table(title=Text(title, "bold"), title_justify="left", show_header=bool(header))
     for name in header or rows[0]:
         table.add_column(Text(name), overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def show_facts(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and values on standard output."""
+    show_table(title, (), rows)
 
 
 def show_json(data: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -136,10 +121,10 @@ def show_line(text: str) -> None:
 
 
 def show_status(text: str) -> None:
-    """Print one line about what is going on, on standard error."""
+    """Print one line about the work in progress on standard error."""
     sys.stderr.write(text + "\n")
 
 
 def show_error(text: str) -> None:
     """Print one error line on standard error."""
-    sys.stderr.write("goalward: " + one_line(text) + "\n")
+    show_status("goalward: " + one_line(text))

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from goalward.core.config import to_json
 from goalward.core.files import atomic_write
@@ -30,12 +30,12 @@ WANDB_HOST = "api.wandb.ai"
 
 
 class Curves:
-    """The rows of a training: in memory, in the file, and sent on.
+    """The rows of a training: in memory, in the file, and sent to a program that shows them.
 
     Args:
         folder: Where the file is; it is written again from `rows`.
-        rows: What is known already; new rows are added.
-        send: Where each new row goes beside the file.
+        rows: Rows of earlier sessions; new rows are added.
+        send: Receives each new row, too.
     """
 
     def __init__(self, folder: Path, rows: list[Row], send: SendRow | None = None) -> None:
@@ -58,7 +58,7 @@ def read_curves(folder: Path) -> list[Row]:
 
 
 def require_log_package(target: LogTarget | None) -> None:
-    """Refuse an unknown target, or one whose package is missing, before work begins."""
+    """Refuse a target whose package is missing, before work begins."""
     if target is not None:
         _import(target)
 
@@ -68,10 +68,10 @@ def log_to(target: LogTarget | None, stage: Stage, *, first_step: int) -> Iterat
     """Open a run that shows curves while they grow; yields None where there is no target.
 
     Args:
-        target: Which program. TensorBoard's events go into the stage's folder `tensorboard`, the
-            other programs have places of their own.
-        stage: The training. Its id is the run's: the curves of a resumed training go on.
-        first_step: Where this session begins.
+        target: Which program. TensorBoard's events go into the stage's folder `tensorboard`; the
+            other programs have their own folders.
+        stage: The training. Its id is the run's, so that a resumed training continues its curves.
+        first_step: The first step of this session.
     """
     if target is None:
         yield None
@@ -107,16 +107,12 @@ def _line(row: Row) -> str:
 
 
 def _import(target: LogTarget) -> Any:
-    if target not in get_args(LogTarget):
-        raise ValueError(f"log: {target!r} is unknown; choose {', '.join(get_args(LogTarget))}")
+    name = "torch.utils.tensorboard" if target == "tensorboard" else target
     try:
-        return importlib.import_module(
-            "torch.utils.tensorboard" if target == "tensorboard" else target
-        )
+        return importlib.import_module(name)
     except ImportError as error:
-        raise ValueError(
-            f"log: the package {target} is not installed; pip install {target}"
-        ) from error
+        hint = f"pip install {target}"
+        raise ValueError(f"log: the package {target} is not installed; {hint}") from error
 
 
 def _wandb_mode() -> str:

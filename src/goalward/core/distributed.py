@@ -1,4 +1,4 @@
-"""Training on several devices or machines: who this process is, and means over all of them."""
+"""Training on several devices or machines: rank, number of processes, means over all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.distributed.nn import functional as differentiable
 
 @dataclass(frozen=True)
 class Replica:
-    """One of the processes that train together; a process of its own is the first of one."""
+    """One of the processes that train together; without others it is the first of one."""
 
     rank: int
     count: int
@@ -38,11 +38,7 @@ ALONE = Replica(0, 1, torch.device("cpu"))
 
 @contextmanager
 def joined_replicas(device: torch.device) -> Iterator[Replica]:
-    """Join the other processes when started by `torchrun`; otherwise train alone.
-
-    Args:
-        device: Where this process trains.
-    """
+    """Join the other processes when started by `torchrun`; otherwise train alone."""
     if not dist.is_torchelastic_launched():
         yield Replica(0, 1, device)
         return
@@ -60,7 +56,7 @@ _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 @contextmanager
 def as_only_replica() -> Iterator[None]:
-    """Compute as if there were no other replicas: for what the first one does by itself."""
+    """Compute without the other replicas: for work that only the first one does."""
     token = _alone.set(True)
     try:
         yield
@@ -69,7 +65,7 @@ def as_only_replica() -> Iterator[None]:
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that speaks, also before the others are joined."""
+    """Whether this process prints, also before the processes are joined."""
     return os.environ.get("RANK", "0") == "0" or not dist.is_torchelastic_launched()
 
 

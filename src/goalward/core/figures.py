@@ -1,13 +1,13 @@
-"""What all pictures share: colours, the look of a panel, curves over training steps, the file.
+"""The style of all figures: colours, panels, legends, curves over training steps, the file.
 
-matplotlib is imported inside the functions, because it is slow to import, and used through its
+matplotlib is imported inside the functions, because its import is slow, and used through its
 objects, because pyplot keeps global state. Shapes: M points of a curve.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe & Ito's colours, which colour-blind readers can tell apart too.
+# Okabe & Ito's colours, which colour-blind readers can distinguish too.
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, BLACK = "#CC79A7", "#56B4E9", "#000000"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
@@ -33,14 +33,11 @@ PANEL_WIDTH, PANEL_HEIGHT, HEADING_HEIGHT = 3.7, 2.7, 0.6  # inches
 MIN_WIDTH = 6.0  # inches that a heading needs
 MOST_LEGEND_COLUMNS = 4
 POINTS_PER_INCH = 72
-LEGEND_MARK, LEGEND_LETTER = (
-    4.8,
-    0.55,
-)  # ems that a legend's mark with its margins and a letter need
+LEGEND_MARK = 4.8  # ems that a legend's mark with its margins needs
 
 STEP, SECONDS = "step", "seconds"
-SMOOTHED_PART = 40  # a smoothed line averages over one part in so many of its curve
-SPARSE = 40  # a curve of at most so many points shows each of them
+SMOOTHED_PART = 40  # a smoothed line averages over 1/40 of its curve
+SPARSE = 40  # a curve of at most this number of points shows each of them
 
 Curve = tuple[Array, Array]  # steps (M,) and values (M,)
 History = Sequence[Mapping[str, float]]  # rows with "step" and any of the other keys
@@ -48,9 +45,13 @@ History = Sequence[Mapping[str, float]]  # rows with "step" and any of the other
 
 def curves_of(history: History) -> dict[str, Curve]:
     """The finite values of every key in order of appearance, without times and mere zeros."""
-    names = dict.fromkeys(name for row in history for name in row)
-    curves = {n: _curve(history, n) for n in names if n != STEP and not n.endswith(SECONDS)}
-    return {name: curve for name, curve in curves.items() if curve[1].any()}
+    curves: dict[str, Curve] = {}
+    for name in dict.fromkeys(name for row in history for name in row):
+        points = [(r[STEP], r[name]) for r in history if math.isfinite(r.get(name, math.nan))]
+        steps, values = np.array(points, dtype=np.float64).reshape(-1, 2).T
+        if name != STEP and not name.endswith(SECONDS) and values.any():
+            curves[name] = (steps, values)
+    return curves
 
 
 def effort(history: History) -> str:
@@ -67,18 +68,18 @@ def smooth(values: Array) -> Array:
 
 
 def rows_and_columns(number: int) -> tuple[int, int]:
-    """How to arrange so many panels: rows of up to three, as even as they can be."""
+    """Rows of up to three panels, of about the same length."""
     rows = -(-number // 3)
     return rows, -(-number // rows)
 
 
 def panels_size(rows: float, columns: int) -> tuple[float, float]:
-    """Width and height in inches of a figure with a heading; a low row counts as its part."""
+    """Width and height in inches of a figure with a heading; 0.5 is a row of half the height."""
     return max(PANEL_WIDTH * columns, MIN_WIDTH), PANEL_HEIGHT * rows + HEADING_HEIGHT
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty white figure, so many inches wide and high, that keeps its texts apart."""
+    """An empty white figure, in inches, whose texts do not overlap."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -90,16 +91,28 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a PNG or, by the path's suffix, an SVG, which appears whole or not at all.
-
-    The same figure gives the same bytes.
-    """
+    """Write a PNG or, by the path's suffix, an SVG, atomically; equal figures give equal bytes."""
     from matplotlib import rc_context
 
     vector = path.suffix == ".svg"
-    facts = {"Date": None} if vector else {"Software": None}
+    metadata = {"Date": None} if vector else {"Software": None}
     with atomic_write(path) as temporary, rc_context({"svg.hashsalt": "goalward"}):
-        figure.savefig(temporary, format="svg" if vector else "png", metadata=facts)
+        figure.savefig(temporary, format="svg" if vector else "png", metadata=metadata)
+
+
+def save_panels(
+    path: Path, title: str, history: History, panels: Sequence[Callable[[Axes], None]]
+) -> None:
+    """Write a training's panels in rows below its title, number of steps and time."""
+    rows, columns = rows_and_columns(len(panels))
+    figure = new_figure(*panels_size(rows, columns))
+    add_heading(figure, title, effort(history))
+    places = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, draw in zip(places, panels, strict=False):
+        draw(axes)
+    for axes in places[len(panels) :]:
+        axes.remove()
+    save_figure(figure, path)
 
 
 def add_heading(figure: Figure, *lines: str) -> None:
@@ -108,7 +121,7 @@ def add_heading(figure: Figure, *lines: str) -> None:
 
 
 def style_axes(axes: Axes, title: str) -> None:
-    """The look that all panels share."""
+    """Title, spines and grid of a panel."""
     axes.set_title(title, fontsize=10, color=INK, loc="left")
     axes.tick_params(labelsize=SMALL, colors=INK, length=3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -118,7 +131,7 @@ def style_axes(axes: Axes, title: str) -> None:
 
 
 def label_axes(axes: Axes, x: str, y: str = "") -> None:
-    """Say what the axes show."""
+    """Name what the axes show."""
     axes.set_xlabel(x, fontsize=SMALL, color=INK)
     axes.set_ylabel(y, fontsize=SMALL, color=INK)
 
@@ -135,31 +148,20 @@ def label_steps(axes: Axes) -> None:
 
 def add_legend(axes: Axes) -> None:
     """A legend without a frame, where it hides least."""
-    # Said, not left out: matplotlib would warn of its own choice where a machine is slow.
+    # loc is explicit, because matplotlib would warn of its own choice on a slow machine.
     axes.legend(loc="best", fontsize=SMALL, frameon=False, labelcolor=INK)
 
 
 def add_common_legend(figure: Figure, axes: Axes) -> None:
-    """A legend below all panels, of what one of them shows."""
-    shown, names = axes.get_legend_handles_labels()
-    figure.legend(
-        shown,
-        names,
-        loc="outside lower center",
-        ncols=_legend_columns(names, figure.get_figwidth()),
-        fontsize=SMALL,
-        frameon=False,
-        labelcolor=INK,
-    )
-
-
-def _legend_columns(names: Sequence[str], width: float) -> int:
-    """So many columns, four at most, as fit into a figure's width in inches."""
+    """A legend below all panels, of what one of them shows, in columns that fit the width."""
     from matplotlib.textpath import TextPath
 
+    handles, names = axes.get_legend_handles_labels()
     widths = [TextPath((0, 0), name, size=SMALL).get_extents().width for name in names]
     column = (SMALL * LEGEND_MARK + max(widths, default=0.0)) / POINTS_PER_INCH
-    return max(1, min(len(names), MOST_LEGEND_COLUMNS, int(width / column)))
+    columns = max(1, min(len(names), MOST_LEGEND_COLUMNS, int(figure.get_figwidth() / column)))
+    look = {"fontsize": SMALL, "frameon": False, "labelcolor": INK}
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, **look)
 
 
 def plot_curve(axes: Axes, curve: Curve, colour: str, label: str) -> None:
@@ -168,15 +170,15 @@ def plot_curve(axes: Axes, curve: Curve, colour: str, label: str) -> None:
     axes.plot(*curve, color=colour, linewidth=1.5, marker=marker, markersize=3, label=label)
 
 
-def plot_loss(axes: Axes, training: Curve | None, judged: Curve | None, judged_on: str) -> None:
-    """Plot the raw training curve, pale under its smoothed one, and that of unseen episodes."""
+def plot_loss(axes: Axes, training: Curve | None, held_out: Curve | None, label: str) -> None:
+    """Plot the raw training curve, pale under its smoothed one, and that of held-out episodes."""
     if training is not None:
         axes.plot(*training, color=SKY, linewidth=0.7, alpha=0.5)
         axes.plot(training[0], smooth(training[1]), color=BLUE, linewidth=1.5, label="training")
-    if judged is not None:
-        plot_curve(axes, judged, VERMILION, judged_on)
+    if held_out is not None:
+        plot_curve(axes, held_out, VERMILION, label)
     label_steps(axes)
-    log_scale_where_positive(axes, [curve[1] for curve in (training, judged) if curve is not None])
+    log_scale_where_positive(axes, [c[1] for c in (training, held_out) if c is not None])
 
 
 def log_scale_where_positive(axes: Axes, curves: Sequence[Array]) -> None:
@@ -192,10 +194,3 @@ def log_scale_where_positive(axes: Axes, curves: Sequence[Array]) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(5) if decades < 1 else by_decade)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
-
-
-def _curve(history: History, name: str) -> Curve:
-    """The finite values of one key."""
-    points = [(row[STEP], row[name]) for row in history if math.isfinite(row.get(name, math.nan))]
-    steps, values = np.array(points, dtype=np.float64).reshape(-1, 2).T
-    return steps, values

@@ -1,4 +1,4 @@
-"""Where measurements come from: they are kept for months, and put together in tables."""
+"""The machine and the code: devices, threads, memory, and the provenance of measurements."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from goalward import __version__
-from goalward.core.checks import format_value, whole_number
+from goalward.core.checks import format_value
 
 if TYPE_CHECKING:
     import torch
 
+STATUS, RESTART = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+KINDS = ("cpu", "cuda", "mps")
+MOST_THREADS = 2**15
 LIBRARIES = (
     *("numpy", "h5py", "hdf5plugin", "torch", "stable-worldmodel", "gymnasium"),
     *("mujoco", "dm_control", "ogbench", "pymunk", "pygame", "opencv-python-headless"),
@@ -39,10 +42,10 @@ def library_versions() -> dict[str, str]:
 def git_revision() -> str | None:
     """The revision of the checkout that this package runs from; None if it is installed.
 
-    An installed package may lie in the repository of somebody's project (in its venv), whose
-    revision says nothing about goalward: so the root must hold this very package.
+    An installed package may lie in the repository of another project (in its venv), whose revision
+    says nothing about goalward: so the root must hold this package.
     """
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     answer = _git(package, "rev-parse", "--show-toplevel", "HEAD")
     if answer is None:
         return None
@@ -54,7 +57,7 @@ def git_revision() -> str | None:
 
 
 def short_revision(revision: str) -> str:
-    """A revision in few letters; whether something was changed since stays."""
+    """A revision in few letters; "+dirty" stays."""
     number, plus, dirty = revision.partition("+")
     return number[:7] + plus + dirty
 
@@ -71,9 +74,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None  # no git, no repository, no commit yet, or a very slow disk
     return done.stdout.decode(errors="surrogateescape").removesuffix("\n")
-
-
-STATUS, RESTART = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak_memory_mb() -> float:
@@ -93,14 +93,9 @@ def restart_peak() -> bool:
 
 
 def peak_since_restart_mb() -> float:
-    """The largest resident size of this process since `restart_peak`, libraries and all.
-
-    Raises:
-        OSError: the system does not tell; `restart_peak` has said so.
-    """
+    """The largest resident size of this process since `restart_peak`, which must be True."""
     found = re.search(r"^VmHWM:\s*(\d+) kB", STATUS.read_text(), flags=re.MULTILINE)
-    if found is None:
-        raise OSError(f"{STATUS} does not tell the peak")
+    assert found is not None, f"{STATUS} has no peak"
     return int(found[1]) / 2**10
 
 
@@ -111,25 +106,16 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-KINDS = ("cpu", "cuda", "mps")
-
-
 def choose_device(name: str) -> torch.device:
-    """A torch device that is there; `auto` takes a GPU where there is one.
-
-    Raises:
-        ValueError: torch does not know the device, or this machine does not have it.
-    """
+    """A torch device that this machine has; `auto` takes a GPU where there is one."""
     import torch
 
-    if not isinstance(name, str):
+    if name.partition(":")[0] not in ("auto", *KINDS):
         raise ValueError(f"device {format_value(name)} is not one of {', '.join(KINDS)}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":
         name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # torchrun: each process its own GPU
-    if name.partition(":")[0] not in KINDS:
-        raise ValueError(f"device {format_value(name)} is not one of {', '.join(KINDS)}")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -141,11 +127,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_devices(name: str) -> tuple[torch.device, ...]:
-    """As `choose_device`, for work that can be shared: `auto` and `cuda` take every GPU there is.
-
-    Raises:
-        ValueError: torch does not know the device, or this machine does not have it.
-    """
+    """As `choose_device`, for work that can be shared: `auto` and `cuda` take every GPU."""
     import torch
 
     found = tuple(torch.device("cuda", k) for k in range(torch.cuda.device_count()))
@@ -154,16 +136,17 @@ def choose_devices(name: str) -> tuple[torch.device, ...]:
 
 
 def use_threads(number: int | None) -> None:
-    """Compute with so many CPU threads; None leaves torch's own choice."""
+    """Compute with this number of CPU threads; None leaves torch's own choice."""
     import torch
 
-    if number is None:
-        return
-    torch.set_num_threads(whole_number(number, "threads", most=2**15))
+    if number is not None:
+        if not 1 <= number <= MOST_THREADS:
+            raise ValueError(f"threads must be 1 to {MOST_THREADS}, got {number}")
+        torch.set_num_threads(number)
 
 
 def machine() -> str:
-    """What a figure was measured on."""
+    """The CPUs and the GPU, for a table's caption."""
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
@@ -171,7 +154,7 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """The CPUs, with the instructions that torch computes with: these decide how fast they are."""
+    """The CPUs, with the vector instructions that torch uses, which decide the speed."""
     import torch
 
     cpus, instructions = usable_cpus(), torch.backends.cpu.get_cpu_capability()
@@ -188,6 +171,6 @@ class Provenance:
 
 
 @cache
-def this_origin() -> Provenance:
-    """That of this process, as it was at the first call: results may be written to the checkout."""
+def this_provenance() -> Provenance:
+    """That of this process at the first call: results may be written into the checkout later."""
     return Provenance(machine=machine(), git_revision=git_revision(), versions=library_versions())

@@ -1,4 +1,4 @@
-"""Names that stand for things: ours, those of installed packages, and a user's own."""
+"""Names of objects: ours, those of installed packages, and a user's own."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ Thing = TypeVar("Thing")
 
 
 class Registry(Generic[Thing]):
-    """Things of one kind, by name.
+    """Objects of one kind, by name.
 
-    A name stands for what was registered at run time, for one of ours, or for an entry point of an
-    installed package. Any other text may be a place: `package.module:ATTRIBUTE` or
-    `path/to/file.py:ATTRIBUTE`. Ours are places too, so that they load as a stranger's do: when
-    they are first asked for.
+    A name was registered at run time, is one of ours, or is an entry point of an installed
+    package. Any other text may be a place: `package.module:ATTRIBUTE` or
+    `path/to/file.py:ATTRIBUTE`. Ours are places, too, and load in the same way: at the first use.
 
     Args:
-        kind: What a message calls such a thing, such as "task".
-        ours: Places of those that come with goalward, by name.
-        accepts: Whether an object is such a thing.
+        kind: The word for such an object in messages, such as "task".
+        ours: Places of the objects that come with goalward, by name.
+        accepts: Whether an object is of this kind.
     """
 
     def __init__(self, kind: str, ours: Mapping[str, str], accepts: Callable[[Any], bool]) -> None:
@@ -40,7 +39,7 @@ class Registry(Generic[Thing]):
         return name in self._found or name in self._places()
 
     def register(self, name: str, thing: Thing) -> None:
-        """Lets a name stand for a thing; replaces what it stood for."""
+        """Give a name to an object; replaces an earlier object of this name."""
         if not name or not isinstance(name, str) or any(c in name for c in ":=, ") or "/" in name:
             raise ValueError(
                 f"a {self._kind}'s name must be a text without spaces and the characters :=,/ , "
@@ -49,26 +48,21 @@ class Registry(Generic[Thing]):
         self._found[name] = self._checked(thing, name)
 
     def get(self, name: str) -> Thing:
-        """What a name or a place stands for.
-
-        Raises:
-            ValueError: nothing; the message offers the nearest name.
-        """
-        if not isinstance(name, str):
-            raise ValueError(f"unknown {self._kind} {format_value(name)}; {self._offer('')}")
-        if name not in self._found:
-            place = self._places().get(name, name if ":" in name else None)
+        """The object of a name or a place; an unknown name is refused with the nearest one."""
+        text = name if isinstance(name, str) else ""
+        if text not in self._found:
+            place = self._places().get(text, text if ":" in text else None)
             if place is None:
-                raise ValueError(f"unknown {self._kind} {format_value(name)}; {self._offer(name)}")
+                raise ValueError(f"unknown {self._kind} {format_value(name)}; {self._offer(text)}")
             self._found[name] = self._loaded[place] = self._checked(_load(place), place)
         return self._found[name]
 
     def place_of(self, thing: Thing) -> str | None:
-        """From where another process can load a thing; None if it was registered as an object."""
+        """From where another process can load it; None if it was registered as an object."""
         return next((place for place, known in self._loaded.items() if known is thing), None)
 
     def names(self) -> tuple[str, ...]:
-        """Every name that stands for something: ours first."""
+        """Every known name: ours first."""
         return tuple(dict.fromkeys([*self._places(), *(n for n in self._found if ":" not in n)]))
 
     def _places(self) -> dict[str, str]:
@@ -93,16 +87,13 @@ def _load(place: str) -> Any:
     """The attribute that a place names; imports its module, which runs its code."""
     source, _, attribute = place.rpartition(":")
     try:
-        found: Any = _module_of_file(source) if source.endswith(".py") else _module(source)
+        load = _module_of_file if source.endswith(".py") else importlib.import_module
+        found: Any = load(source)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{place} cannot be loaded: {one_line(str(error))}") from error
     return found
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(name)
 
 
 def _module_of_file(path: str) -> ModuleType:

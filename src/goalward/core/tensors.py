@@ -1,90 +1,67 @@
-"""Stored tensors into a model's, each accounted for; and the id that a model's tensors give it."""
+"""Tensor files, a file's tensors as those of a module, and the id that tensors give a module."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialise
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch import Tensor, nn
 
-from goalward.core.checks import describe
+from goalward.core.array_files import read_arrays, write_arrays
 from goalward.core.config import canonical
-from goalward.core.files import atomic_write
+from goalward.core.config_errors import key_name
 
-SPARE = 2**24  # numbers that a model may have beside those of its file
+Module = TypeVar("Module", bound=nn.Module)
 
 
-def require_tensor(
-    value: object, name: str, *shape: int | str, dtype: torch.dtype = torch.float32
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Refuses what is no tensor of this type and shape; a letter stands for any size."""
-    if (
-        not isinstance(value, Tensor)
-        or value.dtype != dtype
-        or value.ndim != len(shape)
-        or any(w != s for w, s in zip(shape, value.shape, strict=True) if isinstance(w, int))
-    ):
-        kind, sizes = str(dtype).removeprefix("torch."), ", ".join(map(str, shape))
-        raise ValueError(f"{name} must be {kind} of shape ({sizes}), got {describe(value)}")
+    """Writes tensors and texts about them, atomically."""
+    write_arrays(path, {n: t.detach().cpu().numpy() for n, t in tensors.items()}, metadata)
 
 
-class Allowance(TorchFunctionMode):
-    """While a model is made for the tensors of a file: refuses sizes that are not theirs.
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and texts of a file that `write_tensors` wrote; refuses any changed byte."""
+    arrays, metadata = read_arrays(path)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}, metadata
 
-    A damaged size would otherwise ask for any amount of memory before `fill` could refuse it.
+
+def make_module(make: Callable[[], Module], found: Mapping[str, object], where: object) -> Module:
+    """A module whose tensors are those of a file.
+
+    Args:
+        make: Makes the module. It is called on the meta device first, so that a configuration with
+            other sizes than the file's is refused before it can ask for memory.
+        found: The content of the file; other float types are converted.
+        where: The file, put in front of every message.
     """
-
-    def __init__(self, found: Iterable[Tensor], where: object) -> None:
-        super().__init__()
-        self._left = SPARE + sum(tensor.numel() for tensor in found)
-        self._where = where
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Called in place of every torch function."""
-        if func in (torch.empty, torch.zeros, torch.ones, torch.randn) and args:
-            self._left -= math.prod(args if isinstance(args[0], int) else args[0])
-            if self._left < 0:
-                raise ValueError(
-                    f"{self._where}: its configuration asks for larger tensors than it has; "
-                    "restore it or train anew"
-                )
-        return func(*args, **(kwargs or {}))
+    try:
+        with torch.device("meta"):
+            wanted = make().state_dict()
+    except RuntimeError as error:  # more numbers than 64 bits can count
+        raise ValueError(f"{where}: its configuration asks for impossible sizes") from error
+    fitting = _fitting(wanted, found, where)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and overwritten
+        module = make()
+    module.load_state_dict(fitting)
+    return module
 
 
 def fill(targets: Mapping[str, Tensor], found: Mapping[str, object], where: object) -> None:
-    """Copies what was found in a file into the targets of the same names.
-
-    Args:
-        targets: tensors that share their memory with a model's.
-        found: the content of the file; other float types are converted.
-        where: the file, put in front of every message.
-
-    Raises:
-        ValueError: one line about the first tensor that is missing, unexpected or unfit.
-    """
-    for name in targets:
-        if name not in found:
-            raise _refusal(where, name, "is missing")
-    for name, value in found.items():
-        if name not in targets:
-            raise _refusal(where, name, "is not part of this configuration")
-        targets[name].copy_(_fitting(name, value, targets[name], where))
+    """Copies the content of a file into the targets of the same names; see `make_module`."""
+    for name, value in _fitting(targets, found, where).items():
+        targets[name].copy_(value)
 
 
 def require_finite(tensors: Mapping[str, Tensor], where: object) -> None:
-    """Refuses tensors with a NaN or an infinity, by the name of the first."""
+    """Refuses tensors with NaN or infinity by the name of the first one."""
     for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
-            raise ValueError(f"{where}: tensor {name} holds NaN or infinity; train anew")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{where}: tensor {name} holds NaN or infinity; train again")
 
 
 def tensors_id(about: object, tensors: Mapping[str, Tensor]) -> str:
@@ -97,44 +74,32 @@ def tensors_id(about: object, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _fitting(name: str, value: object, target: Tensor, where: object) -> Tensor:
-    if not isinstance(value, Tensor) or value.layout != torch.strided:
-        raise _refusal(where, name, f"is a {type(value).__name__}, not a plain tensor")
-    if value.shape != target.shape:
-        shapes = f"{tuple(value.shape)} instead of {tuple(target.shape)}"
-        raise _refusal(where, name, f"has shape {shapes}")
-    if value.is_floating_point() != target.is_floating_point() or value.is_complex():
-        kinds = f"{value.dtype} instead of {target.dtype}".replace("torch.", "")
-        raise _refusal(where, name, f"has type {kinds}")
-    fitting = value.to(target.dtype)  # before the check: a large float64 becomes infinite here
-    require_finite({name: fitting}, where)
+def _fitting(
+    targets: Mapping[str, Tensor], found: Mapping[str, object], where: object
+) -> dict[str, Tensor]:
+    """The content of a file in the types of the targets, whose values do not matter."""
+    fitting: dict[str, Tensor] = {}
+    for name in dict.fromkeys([*targets, *found]):
+        target, value = targets.get(name), found.get(name)
+        if problem := _misfit(target, value):
+            hint = "use the weights of this configuration"
+            raise ValueError(f"{where}: tensor {key_name(name)} {problem}; {hint}")
+        assert target is not None and isinstance(value, Tensor)
+        fitting[name] = value.to(target.dtype)  # a large float64 becomes infinite here
+    require_finite(fitting, where)
     return fitting
 
 
-def _refusal(where: object, name: object, problem: str) -> ValueError:
-    shown = name if isinstance(name, str) and name.isprintable() else repr(name)
-    return ValueError(f"{where}: tensor {shown} {problem}; use the weights of this configuration")
-
-
-def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
-) -> None:
-    """Writes a safetensors file so that `path` holds either the old content or all of the new."""
-    plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    with atomic_write(path) as temporary:
-        # Bytes first: writing them plainly keeps the system's own error when the disk is full.
-        temporary.write_bytes(serialise(plain, dict(facts or {})))
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Reads a file that `write_tensors` wrote: its tensors and its facts.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    try:
-        with safe_open(path, framework="pt") as file:
-            names, facts = file.keys(), file.metadata() or {}
-            return {name: file.get_tensor(name) for name in names}, facts
-    except SafetensorError as error:
-        raise ValueError(f"{path}: damaged or cut short; restore it or train anew") from error
+def _misfit(target: Tensor | None, value: object) -> str:
+    """Why a file's tensor cannot take the place of the target; empty if it can."""
+    if value is None:
+        return "is missing"
+    if target is None:
+        return "is not part of this configuration"
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return f"is a {type(value).__name__}, not a plain tensor"
+    if value.shape != target.shape:
+        return f"has shape {tuple(value.shape)} instead of {tuple(target.shape)}"
+    if value.is_floating_point() != target.is_floating_point() or value.is_complex():
+        return f"has type {value.dtype} instead of {target.dtype}".replace("torch.", "")
+    return ""

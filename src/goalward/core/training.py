@@ -1,7 +1,7 @@
 """The one training loop: deterministic, resumable to the bit, best weights by validation.
 
-All that a step draws is a function of the seed and the step. So a training that is killed at any
-moment and started again ends in the weights of one that ran through.
+Every draw is a function of the seed and the step. So a training that is killed at any moment and
+resumed ends in the weights of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,6 @@ from goalward.core.tensors import read_tensors, write_tensors
 
 LOG_EVERY = 20  # steps between two rows of losses; checkpoints are written at such steps
 CHECKPOINT = ".checkpoint.safetensors"  # hidden: no payload, deleted at the end
-EARLIER = ".state.safetensors"  # its name in version 1
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 Batch = TypeVar("Batch")
@@ -49,6 +48,30 @@ class Schedule:
         return cosine_lr(step, self.steps, self.lr)
 
 
+def progress_of(
+    trainer: Trainer[Any],
+    on_progress: OnProgress | None,
+    note: Callable[[Row], str],
+    *,
+    frames: int = 1,
+) -> Callable[[Row], None]:
+    """What shows a row of losses as progress of this session.
+
+    Args:
+        trainer: Before its first step of the session.
+        on_progress: Receives the steps done, the examples of this session, and the note.
+        note: Sums a row of losses up in a few words.
+        frames: That an example counts as.
+    """
+    first, size = trainer.done, trainer.schedule.batch * frames
+
+    def show(row: Row) -> None:
+        if on_progress is not None:
+            on_progress(trainer.done, (trainer.done - first) * size, note(row))
+
+    return show
+
+
 def cosine_lr(step: int, steps: int, lr: float, *, warmup: int = 0, final: float = 0.0) -> float:
     """Linear warm-up over some steps, then half a cosine down to a share of the rate."""
     if step < warmup:
@@ -63,7 +86,7 @@ class Part(Generic[Batch]):
 
     module: nn.Module
     losses: Callable[[Batch, int], Mapping[str, Tensor]]  # at a step; the first is minimised
-    best_by: str  # the validation figure that is lowest for the best weights
+    best_by: str  # the validation metric that is lowest for the best weights
 
 
 class Trainer(Generic[Batch]):
@@ -77,7 +100,7 @@ class Trainer(Generic[Batch]):
 
     Attributes:
         done: Steps done.
-        history: Rows of losses and of validation figures, by step.
+        history: Rows of losses and of validation metrics, by step.
     """
 
     def __init__(
@@ -110,14 +133,13 @@ class Trainer(Generic[Batch]):
 
         Args:
             batches: Gives the batches of a range of steps, in order.
-            validate: Gives the figures of the parts as they are now.
+            validate: Gives the validation metrics of the current weights.
             validate_at: Numbers of steps after which to validate.
             save_seconds: Between two checkpoints.
-            on_losses: Called with every row of losses; it may refuse to go on.
+            on_losses: Called with every row of losses; it may raise.
             send: Where curves go beside the folder.
 
-        Raises:
-            ValueError: a loss, a validation figure or a weight is no longer finite.
+        Refuses to continue when a loss, a validation metric or a weight is not finite.
         """
         curves = Curves(self.folder, self.history, send) if self.replica.is_first else None
         last = self.history[-1] if self.history else {"seconds": 0.0, "data_seconds": 0.0}
@@ -152,7 +174,7 @@ class Trainer(Generic[Batch]):
                 saved = perf_counter()
 
     def best_row(self, part: str) -> Row | None:
-        """The validation at which a part did best; None before the first."""
+        """The validation with the best metric of a part; None before the first."""
         name = self.parts[part].best_by
         return min((row for row in self.history if name in row), key=itemgetter(name), default=None)
 
@@ -176,7 +198,7 @@ class Trainer(Generic[Batch]):
         return found
 
     def _keep_best(self, row: Row) -> None:
-        """Remember the weights of the parts that are better than ever at a validation."""
+        """Copy the weights of the parts whose validation metric is the best so far."""
         for name, part in self.parts.items():
             best = self.best_row(name)
             if best is None or row[part.best_by] < best[part.best_by]:
@@ -202,14 +224,11 @@ class Trainer(Generic[Batch]):
             raise self._diverged()
         if self.replica.is_first:
             best = {f"best.{name}": tensor for name, tensor in self._best.items()}
-            facts = {"step": str(self.done), "history": json.dumps(self.history)}
-            write_tensors(self.folder / CHECKPOINT, {**tensors, **best}, facts)
+            metadata = {"step": str(self.done), "history": json.dumps(self.history)}
+            write_tensors(self.folder / CHECKPOINT, {**tensors, **best}, metadata)
 
     def _restore(self) -> None:
-        """Go on from the checkpoint, if there is one.
-
-        Only the first replica reads it; the others receive what it read.
-        """
+        """Resume from the checkpoint, if there is one; the first replica reads it for all."""
         tensors = self._state()
         if self.replica.is_first:
             self._read(tensors)
@@ -221,17 +240,19 @@ class Trainer(Generic[Batch]):
 
     def _read(self, tensors: Tensors) -> None:
         path = self.folder / CHECKPOINT
-        found, facts = read_tensors(path) if path.exists() else ({}, {})
+        if not path.exists():
+            return
+        found, metadata = read_tensors(path)
         best = [name for name in found if name.startswith("best.")]
         self._best = {name.removeprefix("best."): found.pop(name) for name in best}
-        if (found and found.keys() != tensors.keys()) or (self.folder / EARLIER).exists():
+        if found.keys() != tensors.keys():
             raise ValueError(
                 f"{self.folder}: holds an unfinished training of another version; delete the "
                 "folder to train again from the start"
             )
         for name, tensor in found.items():
             tensors[name].copy_(tensor)
-        self.done, self.history = int(facts.get("step", 0)), json.loads(facts.get("history", "[]"))
+        self.done, self.history = int(metadata["step"]), json.loads(metadata["history"])
 
     def _state(self) -> Tensors:
         """Weights and moments, not copied, in a fixed order."""

@@ -1,1 +1,1 @@
-"""Episode files: writing, reading, collecting."""
+"""Episode files: collecting, writing, reading, splitting, and cutting training windows."""

@@ -1,8 +1,10 @@
-"""What an episode file is known by, so that results can name what they came from."""
+"""Episodes stored one after the other as rows: reading, windows, memory, and their id.
+
+Shapes use E episodes, N rows of all of them, M rows asked for, and B windows.
+"""
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -10,21 +12,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from goalward.core.arrays import Array, as_array
-from goalward.core.artifacts import Manifest, load_manifest
-from goalward.core.checks import MOST, as_path, format_value, whole_number
+from goalward.core.arrays import Array, indices
+from goalward.core.artifacts import MANIFEST, load_manifest
+from goalward.core.checks import as_path, format_value
 from goalward.core.config import canonical
+from goalward.core.config_errors import did_you_mean
 
 Index = npt.NDArray[np.int64]
 
-
-_SUFFIXES = (".h5", ".hdf5", ".lance")
+SUFFIXES = (".h5", ".hdf5", ".lance")
+SAMPLED_FRAMES = 64  # that the id of a foreign file depends on
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Column:
 
 
 class Episodes(ABC):
-    """Episodes stored one after the other as rows; what every reader offers.
+    """Episodes of one file or dataset; what every reader offers.
 
     Attributes:
         path: The file, folder or dataset id that was opened.
@@ -66,12 +68,12 @@ class Episodes(ABC):
         self.attributes = dict(attributes)
 
     @abstractmethod
-    def _read(self, column: str, start: int, stop: int) -> Array:
-        """Rows [start, stop) of a column that exists, within the bounds."""
-
-    @abstractmethod
     def _rows(self, column: str, index: Index) -> Array:
         """Rows at `index` (M,) of a column that exists, within the bounds, in any order."""
+
+    def _read(self, column: str, start: int, stop: int) -> Array:
+        """Rows [start, stop) of a column that exists, within the bounds."""
+        return self._rows(column, np.arange(start, stop, dtype=np.int64))
 
     @abstractmethod
     def close(self) -> None:
@@ -80,12 +82,7 @@ class Episodes(ABC):
     def __enter__(self) -> Episodes:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -98,62 +95,53 @@ class Episodes(ABC):
         """N, the number of rows of all episodes."""
         return int(self.lengths.sum())
 
-    def read(self, column: str, start: int, stop: int) -> Array:
+    def read(self, column: str, start: int = 0, stop: int | None = None) -> Array:
         """Rows [start, stop) of `column`, counted over all episodes: (stop - start, ...)."""
-        self._require(column)
-        for name, row in (("start", start), ("stop", stop)):
-            whole_number(row, name, least=-MOST)
-        if not 0 <= start <= stop <= self.num_rows:
-            raise ValueError(
-                f"{self.path}: rows {start} to {stop} asked for, but there are {self.num_rows} rows"
-            )
-        return self._read(column, start, stop)
+        (name,), end = self._names([column]), self.num_rows if stop is None else stop
+        if not 0 <= start <= end <= self.num_rows:
+            held = f"holds rows 0 to {self.num_rows - 1}"
+            raise ValueError(f"{self.path}: {held}, got start {start} and stop {end}")
+        return self._read(name, start, end)
 
     def rows(self, column: str, index: npt.ArrayLike) -> Array:
         """Rows at `index` (M,), counted over all episodes, any order, repeats allowed: (M, ...)."""
-        self._require(column)
-        return self._rows(column, self._row_index(index))
+        return self._rows(self._names([column])[0], indices(index, "rows", self.num_rows))
 
     def episode(self, i: int, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """All rows of episode `i`, for the named columns (default: every column)."""
-        if not whole_number(i, "episode", least=0) < self.num_episodes:
-            raise ValueError(
-                f"{self.path}: episode {i} asked for, but there are {self.num_episodes} episodes"
-            )
-        start = int(self.offsets[i])
-        stop = start + int(self.lengths[i])
-        return {name: self.read(name, start, stop) for name in self._named(columns)}
+        (k,) = indices([i], "episodes", self.num_episodes)
+        start, stop = int(self.offsets[k]), int(self.offsets[k] + self.lengths[k])
+        return {name: self._read(name, start, stop) for name in self._names(columns)}
 
     def windows(
         self, starts: npt.ArrayLike, length: int, *, columns: Sequence[str], stride: int = 1
     ) -> dict[str, Array]:
         """Rows start, start + stride, ... of each window: (B, length, ...) for each column.
 
-        Raises:
-            ValueError: A window does not lie within one episode: the message names the first.
+        Each window must lie within one episode.
         """
-        span = (whole_number(length, "length") - 1) * whole_number(stride, "stride") + 1
-        if span > self.num_rows:
-            raise ValueError(f"{self.path}: windows of {span} rows, but it has {self.num_rows}")
-        names, first = self._named(columns), self._row_index(starts)
-        self._require_within_episodes(first, span)
+        if length < 1 or stride < 1:
+            raise ValueError(f"length and stride must be at least 1, got {length} and {stride}")
+        names, first = self._names(columns), indices(starts, "starts", self.num_rows)
+        self._require_within_episodes(first, (length - 1) * stride + 1)
         index = (first[:, None] + np.arange(length) * stride).reshape(-1)
-        shape = (len(first), length)
-        return {
-            name: (rows := self.rows(name, index)).reshape(shape + rows.shape[1:]) for name in names
-        }
+        found = {name: self._rows(name, index) for name in names}
+        return {k: rows.reshape(len(first), length, *rows.shape[1:]) for k, rows in found.items()}
 
     def window_starts(self, span: int, episodes: npt.ArrayLike | None = None) -> Index:
         """All rows s such that s .. s + span - 1 lie in one (of the given) episode(s): (M,)."""
-        whole_number(span, "span")
-        chosen = slice(None) if episodes is None else self._episode_index(episodes)
-        counts = np.maximum(self.lengths[chosen] - min(span, self.num_rows + 1) + 1, 0)
+        if span < 1:
+            raise ValueError(f"span must be at least 1, got {span}")
+        chosen: Any = slice(None)
+        if episodes is not None:
+            chosen = indices(episodes, "episodes", self.num_episodes)
+        counts = np.maximum(self.lengths[chosen] - span + 1, 0)
         shift = self.offsets[chosen] - (np.cumsum(counts) - counts)
         return np.repeat(shift, counts) + np.arange(counts.sum(), dtype=np.int64)
 
     def has_action(self) -> npt.NDArray[np.bool_]:
         """(N,) False where the action row holds NaN: the last frame of an episode has no action."""
-        action = self.read("action", 0, self.num_rows)
+        action = self.read("action")
         return np.logical_not(np.isnan(action.reshape(len(action), -1)).any(axis=1))
 
     def in_memory(
@@ -167,53 +155,28 @@ class Episodes(ABC):
             columns: Columns wanted in memory; every column by default.
             limit_bytes: Bytes they may take; half of the available memory by default.
         """
-        wanted = [self._require(name) for name in self._named(columns)]
-        room = available_memory() // 2
-        if limit_bytes is not None:
-            room = whole_number(limit_bytes, "limit_bytes", least=0)
+        wanted = [self.columns[name] for name in self._names(columns)]
+        room = available_memory() // 2 if limit_bytes is None else limit_bytes
         held: dict[str, Array] = {}
         for column in sorted(wanted, key=lambda column: column.row_bytes):
-            size = column.row_bytes * self.num_rows
-            if size > room:
+            room -= column.row_bytes * self.num_rows
+            if room < 0:
                 break
-            held[column.name] = self.read(column.name, 0, self.num_rows)
-            room -= size
+            held[column.name] = self.read(column.name)
         return _HeldEpisodes(self, held)
 
-    def _named(self, columns: Sequence[str] | None) -> Sequence[str]:
-        """The names of columns that are asked for, or all."""
+    def _names(self, columns: Sequence[str] | None) -> list[str]:
+        """The names of columns that are asked for, all of which exist; by default, of every one."""
         if columns is None:
             return list(self.columns)
-        if isinstance(columns, str | bytes) or not isinstance(columns, Sequence):
+        if isinstance(columns, str):
             raise ValueError(f"columns must be a list of names, got {format_value(columns)}")
-        return columns
-
-    def _require(self, column: str) -> Column:
-        if not isinstance(column, str):
-            raise ValueError(f"a column must be a name, got {format_value(column)}")
-        if column not in self.columns:
-            near = difflib.get_close_matches(column, self.columns, n=3) or sorted(self.columns)
-            hint = f"did you mean: {', '.join(near)}?"
-            raise ValueError(f"{self.path} has no numeric column {format_value(column)}; {hint}")
-        return self.columns[column]
-
-    def _row_index(self, index: npt.ArrayLike) -> Index:
-        return self._index(index, "row", self.num_rows)
-
-    def _episode_index(self, index: npt.ArrayLike) -> Index:
-        return self._index(index, "episode", self.num_episodes)
-
-    def _index(self, index: npt.ArrayLike, name: str, number: int) -> Index:
-        given = as_array(index, f"{name} indices")
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise ValueError(
-                f"{name} indices are a 1-D integer array, not {given.dtype}{given.shape}"
-            )
-        found = given.astype(np.int64)
-        bad = found[(found < 0) | (found >= number)]
-        if bad.size:
-            raise ValueError(f"{self.path}: {name} {bad[0]} is outside its {number} {name}s")
-        return found
+        for name in columns:
+            if name not in self.columns:
+                near = did_you_mean(name, self.columns)
+                hint = near or f"; it has: {', '.join(self.columns) or 'none'}"
+                raise ValueError(f"{self.path} has no numeric column {format_value(name)}{hint}")
+        return list(columns)
 
     def _require_within_episodes(self, first: Index, span: int) -> None:
         episode = np.searchsorted(self.offsets, first, side="right") - 1
@@ -253,18 +216,15 @@ class _HeldEpisodes(Episodes):
 
 
 def open_episodes(path: str | Path) -> Episodes:
-    """Open an .h5 file, a folder with exactly one, a `.lance` folder or a `lerobot://` id.
-
-    Raises:
-        FileNotFoundError: There is nothing at `path`.
-        ValueError: What is there cannot be read as episodes; the message says why.
-    """
+    """Open an .h5 file, a folder with exactly one, a `.lance` folder or a `lerobot://` id."""
     from goalward.data.foreign import ForeignEpisodes  # both import this module
-    from goalward.data.hdf5 import H5Episodes
+    from goalward.data.hdf5_reader import H5Episodes
 
     as_path(path)
     remote = re.fullmatch(r"lerobot:/+(.+)", str(path))  # a Path folds the two slashes into one
     found = Path(path) if remote else _locate(Path(path).absolute())
+    if (found.parent / MANIFEST).is_file():
+        load_manifest(found.parent)  # of the content, what is read is checked when it is read
     if remote or found.suffix == ".lance":
         return ForeignEpisodes(f"lerobot://{remote[1]}" if remote else str(found))
     return H5Episodes(found)
@@ -289,14 +249,11 @@ def _locate(path: Path) -> Path:
         if not path.exists():
             raise FileNotFoundError(f"{path} does not exist; check the path")
         return path
-    names = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES)
+    names = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES)
     if len(names) != 1:
         held = ", ".join(p.name for p in names) or "none"
         raise ValueError(f"{path} must hold exactly one .h5 file, but holds {held}; give the file")
     return names[0]
-
-
-SAMPLED_FRAMES = 64
 
 
 def episodes_id(episodes: Episodes) -> str:
@@ -305,24 +262,17 @@ def episodes_id(episodes: Episodes) -> str:
     The digest covers the columns, the episodes' lengths, all actions and some of the frames:
     hashing gigabytes of frames at every start would cost more than it protects.
     """
-    if (manifest := _manifest(episodes)) is not None:
-        return manifest.id
+    if (episodes.path.parent / MANIFEST).is_file():
+        manifest = load_manifest(episodes.path.parent)
+        if episodes.path.name in manifest.files:
+            return manifest.id
     digest = hashlib.sha256()
     columns = [[c.name, list(c.shape), str(c.dtype)] for c in episodes.columns.values()]
     digest.update(canonical(sorted(columns)).encode())
     digest.update(episodes.lengths.tobytes())
     if "action" in episodes.columns:
-        digest.update(np.ascontiguousarray(episodes.read("action", 0, episodes.num_rows)).tobytes())
+        digest.update(np.ascontiguousarray(episodes.read("action")).tobytes())
     if "pixels" in episodes.columns:
         rows = np.linspace(0, episodes.num_rows - 1, SAMPLED_FRAMES).astype(np.int64)
         digest.update(np.ascontiguousarray(episodes.rows("pixels", rows)).tobytes())
     return digest.hexdigest()[:16]
-
-
-def _manifest(episodes: Episodes) -> Manifest | None:
-    """The manifest of the stage that the file is payload of, if it is."""
-    try:
-        manifest = load_manifest(episodes.path.parent)
-    except ValueError:
-        return None  # some other folder
-    return manifest if episodes.path.name in manifest.files else None

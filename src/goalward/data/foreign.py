@@ -52,9 +52,6 @@ class ForeignEpisodes(Episodes):
             return Column(name, (*row.shape[2:], 3), np.dtype(np.uint8))
         return Column(name, row.shape[1:], row.dtype)
 
-    def _read(self, column: str, start: int, stop: int) -> Array:
-        return self._rows(column, np.arange(start, stop, dtype=np.int64))
-
     def _rows(self, column: str, index: Index) -> Array:
         if column in self._image_names:
             return self._image_rows(column, index)

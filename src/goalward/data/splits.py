@@ -7,34 +7,23 @@ later leave it as it was, so that nobody trains on what used to be held out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from goalward.core.checks import MOST, format_value, whole_number
-from goalward.core.config import require_types
+from goalward.core.config import AtLeastTwo, NonNegative, config
 
-MOST_EPISODES = 10**7  # more is a mistake, and would take minutes and gigabytes
+NumEpisodes = Annotated[int, Field(ge=1, le=10**7)]  # more is a mistake
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class SplitConfig:
-    """How episodes are held out from training.
+    """How episodes are held out from training."""
 
-    Attributes:
-        seed: Seed of the draw, at least 0.
-        held_out_every: One of every so many episodes is held out, at least 2.
-    """
-
-    seed: int = 0
-    held_out_every: int = 10
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, not {self.seed}")
-        if self.held_out_every < 2:
-            raise ValueError(f"held_out_every must be at least 2, not {self.held_out_every}")
+    seed: NonNegative = 0
+    held_out_every: AtLeastTwo = 10  # one of every so many episodes
 
 
 @dataclass(frozen=True)
@@ -42,7 +31,7 @@ class Split:
     """Sorted episode indices, int64; the two parts are disjoint and cover all episodes.
 
     Held-out episodes serve in turn as `validation`, by which weights and settings are chosen, and
-    as `test`, from which results are reported: a choice never sees what it will be judged by.
+    as `test`, from which results are reported: no result comes from an episode that a choice saw.
     """
 
     train: npt.NDArray[np.int64]
@@ -69,13 +58,8 @@ def split_episodes(num_episodes: int, config: SplitConfig = _DEFAULT) -> Split:
     same draw, and so holds out nothing until the drawn episode has been collected. The first block
     draws among its first two episodes: so two episodes are enough for a split, and no episode ever
     changes sides as a file grows from two episodes on.
-
-    Raises:
-        ValueError: Fewer than 2 episodes, or too many to be meant.
     """
-    if not isinstance(config, SplitConfig):
-        raise ValueError(f"config must be a SplitConfig, got {format_value(config)}")
-    if whole_number(num_episodes, "num_episodes", least=-MOST, most=MOST_EPISODES) < 2:
+    if num_episodes < 2:
         raise ValueError(f"a split needs at least 2 episodes, not {num_episodes}; collect more")
     blocks = range(-(-num_episodes // config.held_out_every))
     drawn = np.array([_held_out_of(block, config) for block in blocks], dtype=np.int64)
@@ -87,7 +71,7 @@ def split_episodes(num_episodes: int, config: SplitConfig = _DEFAULT) -> Split:
 def _held_out_of(block: int, config: SplitConfig) -> int:
     """The episode that a block holds out.
 
-    A seed sequence's words, unlike a generator's draws, never change between NumPy releases.
+    The words of a seed sequence, unlike a generator's draws, never change between NumPy releases.
     """
     choices = config.held_out_every if block else 2
     word = np.random.SeedSequence((config.seed, block)).generate_state(1, np.uint64)[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -18,8 +17,7 @@ import torch
 from torch import Tensor
 
 from goalward.core.arrays import Array
-from goalward.core.checks import format_value
-from goalward.core.config import require_types
+from goalward.core.config import PositiveFloat, config
 from goalward.core.random import generator
 from goalward.data.episodes import Episodes, Index
 
@@ -28,45 +26,32 @@ T = TypeVar("T")
 MIN_STD = 1e-6  # an action number that never changes is left unscaled
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class ActionScaler:
     """Mean and standard deviation of every number of a raw action, over the training data."""
 
     mean: tuple[float, ...]
-    std: tuple[float, ...]
+    std: tuple[PositiveFloat, ...]
 
     def __post_init__(self) -> None:
-        require_types(self)
         if len(self.mean) != len(self.std) or not self.mean:
-            raise ValueError(f"mean and std must be as long, got {len(self.mean)}, {len(self.std)}")
-        if min(self.std) <= 0:
-            raise ValueError(f"std must be above 0, got {format_value(self.std)}")
+            raise ValueError(
+                f"mean and std must have the same length, got {len(self.mean)}, {len(self.std)}"
+            )
 
     def normalise(self, actions: Tensor) -> Tensor:
         """Raw actions (..., A) to z-scores."""
-        self._check(actions)
+        assert actions.shape[-1] == len(self.mean), "a last axis of 1 would be broadcast"
         return (actions - actions.new_tensor(self.mean)) / actions.new_tensor(self.std)
 
     def restore(self, z: Tensor) -> Tensor:
         """Z-scores (..., A) to raw actions."""
-        self._check(z)
+        assert z.shape[-1] == len(self.mean), "a last axis of 1 would be broadcast"
         return z * z.new_tensor(self.std) + z.new_tensor(self.mean)
-
-    def _check(self, actions: Tensor) -> None:
-        # A last axis of 1 would be broadcast, and whole numbers would round the scale.
-        if actions.shape[-1:] != (len(self.mean),) or not actions.is_floating_point():
-            raise ValueError(
-                f"actions must be floats of shape (..., {len(self.mean)}), got "
-                f"{str(actions.dtype).removeprefix('torch.')} of shape {tuple(actions.shape)}"
-            )
 
 
 def sizes(episodes: Episodes) -> tuple[int, int]:
-    """The numbers of an action and the pixels a side of a frame.
-
-    Raises:
-        ValueError: A column is missing, or is not what world models take.
-    """
+    """The numbers of an action and the pixels a side of a frame, if world models can take them."""
     for name in ("pixels", "action"):
         if name not in episodes.columns:
             raise ValueError(f"{episodes.path}: has no column '{name}', which world models need")
@@ -87,9 +72,6 @@ class Windows:
         frames: Frames a window.
         frameskip: Environment steps between them.
         scale: How actions are z-scored.
-
-    Raises:
-        ValueError: No episode is long enough, or actions have another size than the scale.
     """
 
     def __init__(
@@ -124,7 +106,8 @@ class Windows:
 
 def action_scale(episodes: Episodes, chosen: Index) -> ActionScaler:
     """Mean and standard deviation of the actions of the chosen episodes."""
-    actions = episodes.read("action", 0, episodes.num_rows)[_rows_of(episodes, chosen)]
+    rows = episodes.window_starts(1, chosen)
+    actions = episodes.read("action")[rows]
     known = actions[np.isfinite(actions).all(axis=1)].astype(np.float64)
     if not len(known):
         raise ValueError(f"{episodes.path}: its chosen episodes hold no actions")
@@ -138,7 +121,7 @@ def action_scale(episodes: Episodes, chosen: Index) -> ActionScaler:
 def batch_numbers(num_windows: int, batch: int, *, seed: int, step: int) -> Index:
     """The windows of a step's batch: every epoch goes through them once, in a new order."""
     if batch > num_windows:
-        raise ValueError(f"a batch of {batch} needs as many windows, there are {num_windows}")
+        raise ValueError(f"a batch needs {batch} windows, but there are {num_windows}")
     epoch, place = divmod(step, num_windows // batch)
     return _epoch_order(num_windows, seed, epoch)[place * batch : (place + 1) * batch]
 
@@ -155,7 +138,8 @@ def prefetched(read: Callable[[int], T], steps: range) -> Iterator[T]:
 
 def require_finite_actions(episodes: Episodes) -> None:
     """Refuse a file with a NaN or an infinity in an action, but for the last of an episode."""
-    actions = episodes.read("action", 0, episodes.num_rows)
+    actions = episodes.read("action")
+    actions = actions.reshape(len(actions), -1)
     bad = np.flatnonzero(~np.isfinite(actions).all(axis=1))
     last = episodes.offsets + episodes.lengths - 1  # has no action, by the format
     inner = np.setdiff1d(bad, last)
@@ -164,25 +148,8 @@ def require_finite_actions(episodes: Episodes) -> None:
         raise ValueError(
             f"{episodes.path}: the action of row {inner[0]} (step "
             f"{inner[0] - episodes.offsets[episode]} of episode {episode}) is not finite; "
-            "mend or drop that episode"
+            "repair or drop that episode"
         )
-
-
-def obstacles(episodes: Episodes) -> list[str]:
-    """Why no world model can be trained on a file, a line a reason; its frames are not read."""
-    return [
-        reason
-        for require in (sizes, require_finite_actions)
-        if (reason := _refusal(require, episodes))
-    ]
-
-
-def _refusal(require: Callable[[Episodes], object], episodes: Episodes) -> str:
-    try:
-        require(episodes)
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 @lru_cache(maxsize=1)
@@ -191,7 +158,7 @@ def _epoch_order(num_windows: int, seed: int, epoch: int) -> Index:
 
 
 def _scaled_actions(episodes: Episodes, scale: ActionScaler) -> Array:
-    actions = episodes.read("action", 0, episodes.num_rows)
+    actions = episodes.read("action")
     if actions.ndim != 2 or actions.shape[1] != len(scale.mean):
         raise ValueError(
             f"{episodes.path}: actions have shape {actions.shape[1:]}, expected {len(scale.mean)} "
@@ -200,8 +167,3 @@ def _scaled_actions(episodes: Episodes, scale: ActionScaler) -> Array:
     scaled = (actions - np.array(scale.mean)) / np.array(scale.std)
     scaled[episodes.offsets + episodes.lengths - 1] = 0.0  # has no action, and none is used
     return scaled.astype(np.float32)
-
-
-def _rows_of(episodes: Episodes, chosen: Index) -> Index:
-    """All rows of the chosen episodes: windows of one row."""
-    return episodes.window_starts(1, chosen)

@@ -1,186 +1,172 @@
-"""A pool of worker processes that neither outlive their parent nor crowd each other out."""
+"""Worker processes on this machine that neither outlive their parent nor crowd each other out."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
+import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, wait
+from types import ModuleType
 from typing import Any, TypeVar
+
+import cloudpickle
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-STOP_PATIENCE = 5.0  # seconds
 WORKER_DIED = (
-    "a worker process was killed (out of memory?); what was finished is kept: run the same command "
+    "a worker process was killed (out of memory?); finished work is kept: run the same command "
     "again, with fewer --workers or --jobs if it happens again"
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
 
 
-def require_workers(workers: int) -> None:
-    """Refuse a number of workers that does no work."""
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, got {workers}")
+class LocalEngine:
+    """An `Engine` of processes on this machine.
 
+    The processes of `map` start at its first call and stay, with what they keep in memory, until
+    the end of the `with` block.
 
-class Pool:
-    """Runs jobs in worker processes."""
-
-    def __init__(self, executor: ProcessPoolExecutor) -> None:
-        self._executor = executor
-
-    def map_unordered(
-        self, function: Callable[[Job], Result], jobs: Iterable[Job]
-    ) -> Iterator[Result]:
-        """Results in the order in which they come in. `function` is a module's top-level one.
-
-        Raises:
-            ValueError: a worker process died.
-        """
-        try:
-            futures = [self._executor.submit(function, job) for job in jobs]
-            for future in as_completed(futures):
-                yield future.result()
-        except BrokenProcessPool as error:
-            raise ValueError(WORKER_DIED) from error
-
-
-@contextmanager
-def process_pool(workers: int) -> Iterator[Pool]:
-    """A pool of `workers` fresh processes (spawned: GL and torch do not survive a fork).
-
-    Raises:
-        ValueError: fewer than one worker.
+    Args:
+        workers: Processes of `map`.
     """
-    require_workers(workers)
-    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
-    with _one_thread_each():
-        executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
+
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
+        self._processes: _Processes | None = None
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._processes is not None:
+            self._processes.close()
+        self._processes = None
+
+    def map(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+        """The results of all jobs, in the order in which they finish."""
+        if self._processes is None:
+            self._processes = _Processes(self.workers)
+        with _death_reported():
+            futures = [self._processes.submit(function, job) for job in jobs]
+            for future in as_completed(futures):
+                yield pickle.loads(future.result())  # noqa: S301 - of our own worker
+
+    @contextmanager
+    def actors(self, make: Callable[[], Callable[[Any], Any]], number: int) -> Iterator[_Actors]:
+        """So many new actors, each the one worker of its own processes."""
+        each = [_Processes(1) for _ in range(number)]
         try:
-            yield Pool(executor)
-        except BaseException:  # what they are at may take hours, and can be taken up again
-            for process in multiprocessing.active_children():
-                if process not in others:
-                    process.kill()
-            raise
+            with _death_reported():
+                for future in [one.submit(_make_actor, make) for one in each]:
+                    future.result()
+            yield _Actors(each)
         finally:
-            executor.shutdown(wait=True, cancel_futures=True)
+            for one in each:
+                one.close()
+
+
+class _Actors:
+    """Actors in single-worker processes."""
+
+    def __init__(self, each: list[_Processes]) -> None:
+        self._each = each
+
+    def __len__(self) -> int:
+        return len(self._each)
+
+    def ask(self, requests: Mapping[int, Any]) -> list[Any]:
+        """The answers of the chosen actors."""
+        with _death_reported():
+            futures = [self._each[k].submit(_ask_actor, request) for k, request in requests.items()]
+            return [pickle.loads(future.result()) for future in futures]  # noqa: S301
+
+
+class _Processes:
+    """An executor whose workers exit at once when it closes, or when this process ends.
+
+    They are spawned, because GL and torch do not survive a fork.
+    """
+
+    def __init__(self, number: int) -> None:
+        # Nothing is ever sent: the pipe's end tells the workers to exit.
+        theirs, self._ours = multiprocessing.Pipe(duplex=False)
+        self._executor = ProcessPoolExecutor(
+            number,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(theirs,),
+        )
+
+    def submit(self, function: Callable[[Any], Any], job: Any) -> Future[bytes]:
+        """Call a function in a worker; its result comes pickled."""
+        work = cloudpickle.dumps(partial(function, job))
+        with _without_main():
+            return self._executor.submit(_call, work)
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing: it can be resumed."""
+        self._ours.close()
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Have processes that are started meanwhile use one thread for each numerical library."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+def _death_reported() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise ValueError(WORKER_DIED) from error
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main script from new processes, which would run it as they import it.
+
+    Its functions and classes travel by value, and no script needs `if __name__ == "__main__"`.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        sys.modules["__main__"] = main
 
 
-def _start_worker() -> None:
-    """Prepare a worker: no Ctrl-C of its own, gone when its parent is."""
+# In a worker process.
+
+_actor: Callable[[Any], Any] | None = None
+
+
+def _start_worker(stop: Connection) -> None:
+    """Prepare a worker: one thread a library, no Ctrl-C, an end with its parent."""
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(stop,), daemon=True).start()
 
 
-def _die_with_parent() -> None:
+def _exit_with_parent(stop: Connection) -> None:
     parent: Any = multiprocessing.parent_process()
-    wait([parent.sentinel])
-    os._exit(1)
+    wait([parent.sentinel, stop])
+    os._exit(1)  # libraries would take seconds to tidy up
 
 
-class Actors:
-    """Worker processes that keep something between requests, each its own."""
-
-    def __init__(self, connections: list[Connection]) -> None:
-        self._connections = connections
-
-    @property
-    def number(self) -> int:
-        """How many there are."""
-        return len(self._connections)
-
-    def ask(self, requests: Mapping[int, Any]) -> list[Any]:
-        """Send each worker its request, let them work at the same time, and collect the answers.
-
-        Raises:
-            ValueError: what a worker raised, or a worker died.
-        """
-        try:
-            for worker, request in requests.items():
-                self._connections[worker].send(request)
-            answers = [self._connections[worker].recv() for worker in requests]
-        except (EOFError, ConnectionError) as error:
-            raise ValueError(WORKER_DIED) from error
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return answers
+def _call(work: bytes) -> bytes:
+    return cloudpickle.dumps(pickle.loads(work)())  # noqa: S301 - of our own parent
 
 
-@contextmanager
-def actors(
-    make: Callable[[Any], Callable[[Any], Any]], setting: Any, *, workers: int
-) -> Iterator[Actors]:
-    """Fresh processes that answer requests with `make(setting)`, a module's top-level class.
-
-    Raises:
-        ValueError: fewer than one worker.
-    """
-    require_workers(workers)
-    context = multiprocessing.get_context("spawn")
-    connections, processes = [], []
-    with _one_thread_each():
-        for _ in range(workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(make, setting, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            connections.append(ours)
-            processes.append(process)
-    try:
-        yield Actors(connections)
-    finally:
-        for connection in connections:
-            connection.close()
-        for process in processes:
-            process.join(timeout=STOP_PATIENCE)
-            if process.is_alive():
-                process.kill()
+def _make_actor(make: Callable[[], Callable[[Any], Any]]) -> None:
+    global _actor
+    _actor = make()
 
 
-def _serve(
-    make: Callable[[Any], Callable[[Any], Any]], setting: Any, connection: Connection
-) -> None:
-    """A worker's life: answer requests until nobody asks any more."""
-    _start_worker()
-    answer: Callable[[Any], Any] | None = None
-    while True:
-        try:
-            request = connection.recv()
-        except EOFError:
-            os._exit(0)  # nothing is left to tidy up, and libraries take seconds to
-        try:
-            answer = answer or make(setting)
-            found = answer(request)
-        except (ValueError, OSError) as error:  # what the user can mend
-            found = ValueError(str(error))
-        except Exception:
-            found = RuntimeError(f"in a worker process:\n{traceback.format_exc()}")
-        try:
-            connection.send(found)
-        except OSError:
-            os._exit(0)  # nobody is left to tell
+def _ask_actor(request: Any) -> Any:
+    assert _actor is not None
+    return _actor(request)

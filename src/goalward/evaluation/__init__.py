@@ -1,1 +1,1 @@
-"""Start and goal pairs, rollouts and floors."""
+"""Evaluation: start and goal pairs, rollouts, results, statistics, latency, videos."""

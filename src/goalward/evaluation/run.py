@@ -1,12 +1,12 @@
-"""An evaluation: methods compared on the same frozen pairs, in a folder that keeps every row.
+"""An evaluation: controllers on the same pairs, in a folder that keeps every row.
 
-The folder holds `pairs.npz`, `results/` with one file a method and seed, and the methods' times.
-Running it again runs what is missing; other methods can be added later.
+The folder holds `pairs.safetensors`, `results/` with one file a controller and seed, and latencies.
+Running it again runs what is missing; other controllers can be added later.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,178 +17,266 @@ import numpy as np
 import torch
 
 from goalward import defaults
-from goalward.core.config import content_id, differences, from_json, read_json, to_json, write_json
-from goalward.core.machine import Provenance, processor, this_origin
+from goalward.bundle import bundled_pairs
+from goalward.control.controller import stats_of
+from goalward.core.config import (
+    content_id,
+    differences,
+    from_json,
+    read_json,
+    to_json,
+    write_json,
+)
+from goalward.core.machine import Provenance, processor, this_provenance
 from goalward.data.episodes import episodes_id, open_episodes
-from goalward.evaluation.cells import ControllerSpec, EvaluationConfig, Observer, run_cell
-from goalward.evaluation.latency import Latency, SpeedUp, measure_latency
-from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs, load_pairs, save_pairs
-from goalward.evaluation.results import EpisodeResult, MethodSummary, pair_subsets, summarise
-from goalward.evaluation.simulators import SimulatorPools
-from goalward.evaluation.specs import REFERENCE
-from goalward.tasks import get_task
+from goalward.evaluation.latency import Latency, measure_latency
+from goalward.evaluation.pairs import (
+    PAIRS,
+    Pair,
+    Pairs,
+    PairsConfig,
+    draw_pairs,
+    load_pairs,
+    save_pairs,
+)
+from goalward.evaluation.results import RESULTS, EpisodeResult, Results, ResultsFile
+from goalward.evaluation.rollout import (
+    Episode,
+    action_jerk,
+    approach_rate,
+    batches,
+    final_errors,
+    run_batch,
+)
+from goalward.evaluation.simulators import SimulatorController, SimulatorPools
+from goalward.evaluation.specs import ControllerSpec, Observer, first_seeds
 
-PAIRS, LATENCY = "pairs.npz", "latency-{}.json"
+LATENCY = "latency-{}.json"
 TIMED_DECISIONS = 50  # two plans of the paper's planners
-OnProgress = Callable[[int, int, str], None]  # (episodes done, of this sitting, method)
+VERSION = 3  # of the rows: raised when the same controller gives others
+OnProgress = Callable[[int, int, str], None]  # episodes done, of those in this session, controller
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One method with one seed."""
-
-    method: ControllerSpec
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """What was found."""
-
-    pairs: Pairs
-    rows: Mapping[str, Sequence[EpisodeResult]]  # of all seeds, by method
-    origins: Mapping[str, Sequence[Provenance]]  # of the rows
-    latency: Mapping[str, Latency]  # of one environment alone, by method
-
-    def summaries(self) -> list[MethodSummary]:
-        """One line a method and subset of pairs, compared with the reference if it is there."""
-        task = get_task(self.pairs.metadata.config.task)
-        return summarise(self.rows, pair_subsets(task, self.pairs.attempts), REFERENCE)
-
-    def speed_ups(self) -> dict[str, SpeedUp]:
-        """How much faster than the reference each method is; empty without the reference."""
-        reference = self.latency.get(REFERENCE)
-        if reference is None:
-            return {}
-        return {name: SpeedUp.of(found, reference) for name, found in self.latency.items()}
-
-
-def prepare_pairs(folder: Path, config: PairsConfig, dataset: Path | None) -> Pairs:
-    """The folder's pairs; drawn from the dataset and frozen there if it has none yet.
-
-    Raises:
-        ValueError: the folder holds other pairs, or there is nothing to draw from.
-        OSError: there is no such dataset.
-    """
+def prepare_pairs(folder: Path, wanted: PairsConfig, dataset: Path | None) -> Pairs:
+    """The pairs of a folder; if it has none yet, drawn from the dataset, or the bundled ones."""
     path = folder / PAIRS
     if not path.exists():
         if dataset is None:
-            raise ValueError(f"{path}: no pairs there yet; give the episodes to draw them from")
-        drawn = draw_pairs(dataset, config)
+            drawn = bundled_pairs(wanted.task, wanted.count, wanted.protocol)
+            remedy = "the pairs that come with goalward are others; give episodes to draw some"
+            _require_same(drawn, wanted, remedy)
+        else:
+            drawn = draw_pairs(dataset, wanted)
         folder.mkdir(parents=True, exist_ok=True)
         save_pairs(path, drawn)
     pairs = load_pairs(path)
-    if pairs.metadata.config != config:
-        changes = differences(to_json(pairs.metadata.config), to_json(config))
-        raise ValueError(f"{path}: other pairs than asked for ({changes}); use another --out")
+    _require_same(pairs, wanted, f"{path}: holds other pairs; use another --out")
     if dataset is not None:
         with open_episodes(dataset) as episodes:
             if episodes_id(episodes) != pairs.metadata.episodes_id:
                 raise ValueError(
-                    f"{path}: pairs of other episodes than {dataset}; use another --out"
+                    f"{path}: holds pairs of other episodes than {dataset}; use another --out"
                 )
     return pairs
 
 
+def _require_same(pairs: Pairs, wanted: PairsConfig, remedy: str) -> None:
+    if pairs.metadata.config != wanted:
+        changes = differences(to_json(pairs.metadata.config), to_json(wanted))
+        raise ValueError(f"{remedy} ({changes})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """What the controllers of an evaluation share."""
+
+    pairs: Pairs
+    budget: int
+    num_envs: int  # that run side by side
+    observer: Observer | None = None  # measures latent distances, outside the controllers' time
+
+    def run_id(self, spec: ControllerSpec) -> str:
+        """The hash of everything that a controller's rows depend on."""
+        about = {
+            "version": VERSION,
+            "controller": spec.name,
+            "config": to_json(spec.config),
+            "model": spec.model_id,
+            "seed": spec.seed,
+            "pairs": self.pairs.id,
+            "budget": self.budget,
+            "num_envs": self.num_envs,
+            "observer": None if self.observer is None else self.observer.world_id,
+        }
+        return content_id(about)
+
+    def file(self, folder: Path, spec: ControllerSpec) -> ResultsFile:
+        """Where a controller's rows are."""
+        plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in spec.name.split(":")[0])
+        name = f"{plain}-seed{spec.seed}-{self.run_id(spec)}.jsonl"
+        return ResultsFile(folder / RESULTS / name)
+
+
 def evaluate(
-    folder: Path,
+    folder: Path | None,
     pairs: Pairs,
-    runs: Sequence[Run],
+    specs: Sequence[ControllerSpec],
     *,
     observer: Observer | None = None,
     budget: int = defaults.BUDGET,
-    environments: int = defaults.ENVIRONMENTS,
+    num_envs: int = defaults.NUM_ENVS,
     workers: int = 1,
     pools: SimulatorPools | None = None,
     timed: bool = True,
     on_progress: OnProgress | None = None,
-) -> Evaluation:
-    """Run what is missing of every method and seed, and time each method.
+) -> Results:
+    """Run what is missing of every controller and seed, and time each controller.
 
     Args:
-        folder: Where rows are kept.
+        folder: Where rows are kept; None: nowhere.
         pairs: What to evaluate on.
-        runs: Methods and seeds.
+        specs: Controllers, each with its seed; names and seeds differ.
         observer: Measures latent distances.
         budget: Steps an episode may take.
-        environments: That run side by side.
+        num_envs: Environments that run side by side.
         workers: Processes with simulators; the result does not depend on their number.
         pools: Simulators that earlier evaluations may have started (default: new ones).
         timed: Whether to time decisions of one environment alone.
-        on_progress: Called after every group of episodes.
-
-    Raises:
-        ValueError: two runs have the same name and seed.
+        on_progress: Called before each controller, and after every batch of episodes.
     """
-    _require_no_run_twice(runs)
-    number = min(environments, len(pairs.attempts))
-    setting = EvaluationConfig(pairs=pairs, budget=budget, environments=number, observer=observer)
-    config = pairs.metadata.config
-    rows: dict[str, list[EpisodeResult]] = {}
-    origins: dict[str, list[Provenance]] = {}
-    done = new = 0
-    with SimulatorPools(workers) if pools is None else nullcontext(pools) as opened:
-        pool = opened.pool(config.task, config.protocol, pairs.metadata.scene, number)
-        for run in runs:
+    number = min(num_envs, len(pairs))
+    config = EvaluationConfig(pairs=pairs, budget=budget, num_envs=number, observer=observer)
+    counts = [0, 0]  # episodes, and new ones
 
-            def tell(found: int, episodes: int, name: str = run.method.name) -> None:
-                nonlocal done, new
-                done += found + episodes
-                new += episodes
-                if on_progress is not None:
-                    on_progress(done, new, name)
+    def tick(name: str, found: int, new: int) -> None:
+        counts[:] = counts[0] + found + new, counts[1] + new
+        if on_progress is not None:
+            on_progress(counts[0], counts[1], name)
 
-            cell = run_cell(setting, run.method, run.seed, pool, folder, on_episodes=tell)
-            rows.setdefault(run.method.name, []).extend(cell)
-            noted = setting.row_file(folder, run.method, run.seed).origins()
-            origins.setdefault(run.method.name, []).extend(noted)
-    latency = compare_latencies(folder, setting, runs) if timed else {}
-    return Evaluation(pairs=pairs, rows=rows, origins=origins, latency=latency)
-
-
-def _require_no_run_twice(runs: Sequence[Run]) -> None:
-    for (name, seed), times in Counter((run.method.name, run.seed) for run in runs).items():
-        if times > 1:
-            raise ValueError(
-                f"{name} is there twice with seed {seed}; give controllers other names, or a "
-                "method only once"
-            )
-
-
-def compare_latencies(
-    folder: Path, setting: EvaluationConfig, runs: Sequence[Run]
-) -> dict[str, Latency]:
-    """Each method's times at one environment, all taken in one sitting.
-
-    They are kept in the folder for these methods together, and taken anew under other
-    circumstances: times of different sittings do not compare.
-    """
-    methods = {run.method.name: run for run in reversed(runs)}
-    cells = {name: setting.run_id(run.method, run.seed) for name, run in methods.items()}
-    path = folder / LATENCY.format(content_id(sorted(cells.values()))[:8])
-    now = _circumstances(runs)
-    known = read_json(path) if path.exists() else {}
-    if known.get("circumstances") != now:
-        times = {cells[name]: to_json(_timed(setting, run)) for name, run in methods.items()}
-        known = {"circumstances": now, "cells": times}
-        write_json(path, known)
-    return {name: from_json(Latency, known["cells"][cell]) for name, cell in cells.items()}
-
-
-def _timed(setting: EvaluationConfig, run: Run) -> Latency:
-    frame = np.stack([setting.pairs.attempts[0].goal_frame])
-    return measure_latency(
-        lambda: run.method.make(run.seed), frame, decisions=TIMED_DECISIONS, budget=setting.budget
+    rows: list[EpisodeResult] = []
+    provenance: dict[str, list[Provenance]] = {}
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        SimulatorPools(workers) if pools is None else nullcontext(pools) as opened,
+    ):
+        kept = folder or Path(temporary)
+        if not (kept / PAIRS).exists():
+            kept.mkdir(parents=True, exist_ok=True)
+            save_pairs(kept / PAIRS, pairs)
+        for spec in specs:
+            file = config.file(kept, spec)
+            rows += _run_controller(config, spec, opened, file, tick)
+            provenance.setdefault(spec.name, []).extend(file.provenance())
+        latency = compare_latencies(kept, config, specs) if timed else {}
+    return Results(
+        pairs=pairs, rows=tuple(rows), provenance=provenance, latency=latency, folder=folder
     )
 
 
-def _circumstances(runs: Sequence[Run]) -> dict[str, Any]:
-    """What times depend on beside the method."""
-    devices = sorted({run.method.device for run in runs})
+def _run_controller(
+    config: EvaluationConfig,
+    spec: ControllerSpec,
+    pools: SimulatorPools,
+    file: ResultsFile,
+    tick: Callable[[str, int, int], None],
+) -> list[EpisodeResult]:
+    """Run the pairs that have no row yet; returns all rows, by pair."""
+    rows = {row.pair: row for row in file.read()}
+    tick(spec.name, len(rows), 0)
+    controller, simulators = None, pools.use(*config.pairs.setting, config.num_envs)
+    for batch in batches(config.pairs.pairs, config.num_envs):
+        missing = [k for k, pair in enumerate(batch) if pair.number not in rows]
+        if not missing:
+            continue
+        controller, keep_frames = controller or spec.controller(), config.observer is not None
+        episodes = run_batch(
+            controller, simulators, batch, budget=config.budget, keep_frames=keep_frames
+        )
+        stats = stats_of(controller)
+        new = [_row(config, spec, batch[k], episodes[k], stats.of(k)) for k in missing]
+        file.add_provenance(this_provenance())
+        file.append(new)
+        rows |= {row.pair: row for row in new}
+        tick(spec.name, 0, len(new))
+    return [rows[pair.number] for pair in config.pairs.pairs]
+
+
+def _row(
+    config: EvaluationConfig,
+    spec: ControllerSpec,
+    pair: Pair,
+    episode: Episode,
+    computed: Mapping[str, Any],
+) -> EpisodeResult:
+    asked, seconds = config.pairs.metadata.config, episode.decision_seconds
+    return EpisodeResult(
+        task=asked.task,
+        protocol=asked.protocol,
+        method=spec.name,
+        run_id=config.run_id(spec),
+        pairs=config.pairs.id,
+        seed=spec.seed,
+        pair=pair.number,
+        episode=pair.episode,
+        budget=config.budget,
+        success=episode.success,
+        steps=episode.steps,
+        jerk=action_jerk(episode.actions),
+        errors=final_errors(config.pairs.task.probe_targets, episode.rows[-1], pair.goal),
+        batched_latency_ms=None if seconds is None else 1000 * seconds / episode.steps,
+        **computed,
+        **_latent_measures(config.observer, pair, episode),
+    )
+
+
+def _latent_measures(observer: Observer | None, pair: Pair, episode: Episode) -> Mapping[str, Any]:
+    if observer is None:
+        return {"monotonic": None, "approach_rate": None, "latent_distance": None}
+    frames = np.concatenate([pair.goal_frame[None], episode.frames])
+    z_ND = observer.encode(torch.from_numpy(frames)).cpu().numpy()
+    distances = np.linalg.norm(z_ND[1:] - z_ND[0], axis=1)
+    rate = approach_rate(distances)
+    return {
+        "monotonic": rate == 1,
+        "approach_rate": rate,
+        "latent_distance": float(distances[-1]),
+    }
+
+
+def compare_latencies(
+    folder: Path, config: EvaluationConfig, specs: Sequence[ControllerSpec]
+) -> dict[str, Latency]:
+    """Each controller's times at one environment, all taken in one session.
+
+    They are kept in the folder for these controllers together, and taken again under other
+    circumstances: times of different sessions do not compare.
+    """
+    first = first_seeds(specs)
+    path = folder / LATENCY.format(content_id(sorted(map(config.run_id, first)))[:8])
+    now = _circumstances(specs)
+    known = read_json(path, seal=True) if path.exists() else {}
+    if known.get("circumstances") != now:
+        timed = {spec.name: _timed(config, spec) for spec in first}
+        latency = {name: to_json(one) for name, one in timed.items() if one is not None}
+        known = {"circumstances": now, "latency": latency}
+        write_json(path, known, seal=True)
+    return {name: from_json(Latency, one) for name, one in known["latency"].items()}
+
+
+def _timed(config: EvaluationConfig, spec: ControllerSpec) -> Latency | None:
+    controller = spec.controller()
+    if isinstance(controller, SimulatorController):
+        return None
+    frame = config.pairs.pairs[0].goal_frame[None]
+    return measure_latency(controller, frame, decisions=TIMED_DECISIONS, budget=config.budget)
+
+
+def _circumstances(specs: Sequence[ControllerSpec]) -> dict[str, Any]:
+    """What times depend on beside the controller."""
     return {
         "machine": processor(),
         "threads": torch.get_num_threads(),
-        "devices": devices,
+        "devices": sorted({spec.device for spec in specs}),
         "torch": torch.__version__,
-        "git_revision": this_origin().git_revision,
+        "git_revision": this_provenance().git_revision,
     }

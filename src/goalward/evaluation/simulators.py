@@ -1,187 +1,161 @@
-"""Running simulators in worker processes: actions in, frames and verdicts out.
+"""Simulators in worker processes: actions in, frames and success out.
 
-A few simulators work through many episodes, because some take hundreds of megabytes. Each belongs
-to one worker process for good; which one does not change the result.
+A few simulators work through many episodes, because some take hundreds of megabytes. Each stays in
+one worker process; which one does not change the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
+import numpy as np
+
 from goalward.core.arrays import Array
-from goalward.engines.local import Actors, actors
-from goalward.tasks import get_task
-from goalward.tasks.task import (
-    Policy,
-    Protocol,
-    RenderConfig,
-    Simulator,
-    State,
-    SuccessChecker,
-)
+from goalward.engines import Actors, Engine
+from goalward.engines.local import LocalEngine
+from goalward.evaluation.pairs import Pair
+from goalward.tasks.task import Policy, RenderConfig, Simulator, State, SuccessChecker, Task
 
 
-def begin(simulator: Simulator, protocol: Protocol, start: State, goal: State) -> None:
-    """Restore the start and, where the environment is the judge, give it the goal."""
-    simulator.restore(start)
-    if protocol.environments_own:
-        simulator.set_goal(goal)
+@dataclass(frozen=True, kw_only=True)
+class SimulatorController:
+    """A controller that acts beside the simulator, in its process.
 
-
-def run_episode(
-    simulator: Simulator, protocol: Protocol, goal: State, policy: Policy, budget: int
-) -> int | None:
-    """Let `policy` act until success or until the budget is spent.
-
-    Returns:
-        The number of steps to success, or None.
+    Baselines need this that use the true state, or the recorded actions of a pair.
     """
-    referee = SuccessChecker(protocol, goal)
-    for step in range(1, budget + 1):
-        verdict = simulator.step(policy())
-        if referee.judge(simulator.state(), environment_verdict=verdict):
-            return step
-    return None
+
+    policy: Callable[[Task, Simulator, Pair], Policy]  # called at the start of every episode
+
+
+def scripted_policy(name: str, task: Task, simulator: Simulator, pair: Pair) -> Policy:
+    """The actions of one of the task's scripted baselines."""
+    return task.scripted_baselines[name](simulator, pair.goal)
+
+
+def replay_policy(task: Task, simulator: Simulator, pair: Pair) -> Policy:  # noqa: ARG001
+    """The recorded actions, then zeros."""
+    actions = chain(pair.recorded, repeat(np.zeros(task.action_dim, dtype=np.float32)))
+    return lambda: next(actions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What one simulator shows."""
+    """What one simulator shows after a step."""
 
-    frame: Array  # uint8 (side, side, 3)
+    frame: Array  # uint8 (side, side, 3); (0, 0, 3) where nobody needs it
     row: State  # the true state
+    action: Array | None = None  # the one that led here; None at the start
     success: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Setting:
-    """What a worker needs to know to build its simulators."""
-
-    task: str
-    protocol: str
-    scene: RenderConfig
-
-
-class SimulatorPool:
-    """Simulators numbered 0, 1, ..., spread over worker processes."""
-
-    def __init__(self, workers: Actors, number: int) -> None:
-        self._workers, self.number = workers, number
-
-    def begin(self, pairs: Mapping[int, tuple[State, State]]) -> dict[int, StepResult]:
-        """Restore the (start, goal) given for each simulator, and show the start."""
-        return self._ask("begin", pairs)
-
-    def step(self, actions: Mapping[int, Array]) -> dict[int, StepResult]:
-        """Advance the simulators that have an action by one step."""
-        return self._ask("step", actions)
-
-    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, StepResult]:
-        shares: dict[int, dict[int, Any]] = {}
-        for simulator, part in content.items():
-            shares.setdefault(simulator % self._workers.number, {})[simulator] = part
-        answers = self._workers.ask({worker: (name, share) for worker, share in shares.items()})
-        return {simulator: found for answer in answers for simulator, found in answer.items()}
-
-
-@contextmanager
-def simulator_pool(
-    task: str, protocol: str, scene: RenderConfig, *, number: int, workers: int
-) -> Iterator[SimulatorPool]:
-    """So many simulators in so many worker processes.
-
-    Raises:
-        ValueError: a number below 1, or a worker could not build a simulator or died.
-    """
-    if number < 1:
-        raise ValueError(f"there must be at least 1 environment, got {number}")
-    setting = _Setting(task=task, protocol=protocol, scene=scene)
-    with actors(_Stage, setting, workers=min(workers, number)) as pool:
-        yield SimulatorPool(pool, number)
-
-
 class SimulatorPools:
-    """Pools that start their workers when first used, which takes seconds.
+    """Simulators numbered 0, 1, ..., in worker processes that start when first used.
 
-    One is open at a time: another task, protocol or scene closes the one before.
+    Starting takes seconds: the processes stay for the evaluations that follow, until one has
+    another task, protocol or rendering.
 
     Args:
-        workers: Processes of a pool.
+        workers: Processes at most; the result does not depend on their number.
+        engine: Where they are (default: on this machine).
     """
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
+    def __init__(self, workers: int = 1, engine: Engine | None = None) -> None:
+        self._workers, self._engine = workers, LocalEngine() if engine is None else engine
+        self.number = 0
+        self._setting: tuple[Any, ...] = ()
         self._stack = ExitStack()
-        self._open: tuple[_Setting, SimulatorPool] | None = None
+        self._actors: Actors | None = None
 
     def __enter__(self) -> SimulatorPools:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        self._open = None
+        self._actors = None
 
-    def pool(self, task: str, protocol: str, scene: RenderConfig, number: int) -> SimulatorPool:
-        """So many simulators, not yet started."""
-        setting = _Setting(task=task, protocol=protocol, scene=scene)
-        return _WaitingPool(lambda: self._started(setting, number), number)
+    def use(self, task: Task, protocol: str, render: RenderConfig, number: int) -> SimulatorPools:
+        """The same, with at least this number of simulators of a task and protocol."""
+        setting = (task, protocol, render)  # workers receive the task itself
+        if setting != self._setting or number > self.number:
+            self.__exit__()
+            self._setting, self.number = setting, number
+        return self
 
-    def _started(self, setting: _Setting, number: int) -> SimulatorPool:
-        if self._open is None or self._open[0] != setting or self._open[1].number < number:
-            self._stack.close()
-            pool = simulator_pool(
-                setting.task,
-                setting.protocol,
-                setting.scene,
-                number=number,
-                workers=self._workers,
-            )
-            self._open = (setting, self._stack.enter_context(pool))
-        return self._open[1]
+    def begin(
+        self,
+        pairs: Mapping[int, Pair],
+        controller: SimulatorController | None = None,
+        *,
+        frames: bool = True,
+    ) -> dict[int, StepResult]:
+        """Restore the start of the pair given for each simulator, and show it.
+
+        Args:
+            pairs: By the simulators' numbers.
+            controller: What gives the actions of the steps that follow (default: `step` does).
+            frames: Whether to render them.
+        """
+        return self._ask("begin", {k: (pair, controller, frames) for k, pair in pairs.items()})
+
+    def step(self, actions: Mapping[int, Array | None]) -> dict[int, StepResult]:
+        """Advance simulators by one step; None leaves the action to their `SimulatorController`."""
+        return self._ask("step", {k: (action,) for k, action in actions.items()})
+
+    def _ask(self, method: str, arguments: Mapping[int, Any]) -> dict[int, StepResult]:
+        if self._actors is None:
+            processes = min(self._workers, self.number)
+            actors = self._engine.actors(partial(_Worker, *self._setting), processes)
+            self._actors = self._stack.enter_context(actors)
+        shares: dict[int, dict[int, Any]] = {}
+        for k, given in arguments.items():
+            shares.setdefault(k % len(self._actors), {})[k] = given
+        answers = self._actors.ask({worker: (method, share) for worker, share in shares.items()})
+        return {k: found for answer in answers for k, found in answer.items()}
 
 
-class _WaitingPool(SimulatorPool):
-    """A pool that is looked for at every use."""
+class _Worker:
+    """The simulators of one worker process, built when first needed."""
 
-    def __init__(self, started: Callable[[], SimulatorPool], number: int) -> None:
-        self._started, self.number = started, number
-
-    def _ask(self, name: str, content: Mapping[int, Any]) -> dict[int, StepResult]:
-        return self._started()._ask(name, content)
-
-
-class _Stage:
-    """A worker's simulators, built when first needed."""
-
-    def __init__(self, setting: _Setting) -> None:
-        self._task = get_task(setting.task)
-        self._protocol = self._task.protocols[setting.protocol]
-        self._scene = setting.scene
-        self._simulators: dict[int, Simulator] = {}
-        self._referees: dict[int, SuccessChecker] = {}
+    def __init__(self, *setting: Any) -> None:
+        self._simulators: dict[int, _Simulator] = defaultdict(partial(_Simulator, *setting))
 
     def __call__(self, request: tuple[str, dict[int, Any]]) -> dict[int, StepResult]:
-        name, content = request
-        act = self._begin if name == "begin" else self._step
-        return {number: act(number, part) for number, part in content.items()}
+        method, arguments = request
+        return {k: getattr(self._simulators[k], method)(*given) for k, given in arguments.items()}
 
-    def _begin(self, number: int, pair: tuple[State, State]) -> StepResult:
-        if number not in self._simulators:
-            self._simulators[number] = self._task.simulator(self._scene)
-        start, goal = pair
-        begin(self._simulators[number], self._protocol, start, goal)
-        self._referees[number] = SuccessChecker(self._protocol, goal)
-        return self._show(number, success=False)
 
-    def _step(self, number: int, action: Array) -> StepResult:
-        simulator = self._simulators[number]
-        verdict = simulator.step(action)
-        success = self._referees[number].judge(simulator.state(), environment_verdict=verdict)
-        return self._show(number, success=success)
+class _Simulator:
+    """One simulator, with the episode that it is in."""
 
-    def _show(self, number: int, *, success: bool) -> StepResult:
-        simulator = self._simulators[number]
-        return StepResult(frame=simulator.render(), row=simulator.state(), success=success)
+    def __init__(self, task: Task, protocol: str, render: RenderConfig) -> None:
+        self._task, self._protocol = task, task.protocols[protocol]
+        self._simulator = task.simulator(render)
+
+    def begin(self, pair: Pair, controller: SimulatorController | None, frames: bool) -> StepResult:
+        self._simulator.restore(pair.start)
+        if self._protocol.environments_own:
+            self._simulator.set_goal(pair.goal)
+        self._policy = None
+        if controller is not None:
+            self._policy = controller.policy(self._task, self._simulator, pair)
+        self._checker = SuccessChecker(self._protocol, pair.goal)
+        self._is_drawn = frames
+        return self._show()
+
+    def step(self, action: Array | None) -> StepResult:
+        if action is None:
+            assert self._policy is not None
+            action = self._policy()
+        verdict = self._simulator.step(action)
+        success = self._checker.judge(self._simulator.state(), environment_verdict=verdict)
+        return self._show(action, success)
+
+    def _show(self, action: Array | None = None, success: bool = False) -> StepResult:
+        frame = self._simulator.render() if self._is_drawn else np.empty((0, 0, 3), dtype=np.uint8)
+        return StepResult(frame=frame, row=self._simulator.state(), action=action, success=success)

@@ -1,172 +1,382 @@
-"""An exported controller as a method that an evaluation can compare."""
+"""Controllers by name, path, place or object: what an evaluation runs.
+
+What a name may stand for is in `evaluation/kinds.py`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from goalward.control.act import GCIDMController
-from goalward.control.checkpoint import TrainedIDM, model_id
-from goalward.control.controller import Controller, RandomController, ZeroController
-from goalward.control.horizon import HorizonConfig
+from goalward.bundle import controller_path
+from goalward.control.checkpoint import TrainedIDM, load_trained_idm, model_id
+from goalward.control.controller import Controller
+from goalward.control.networks import HorizonConfig, PairwiseIDM
 from goalward.core.checks import format_value
-from goalward.core.config import override
-from goalward.evaluation.cells import ControllerSpec
-from goalward.planning.hybrid import HybridConfig, HybridController
-from goalward.planning.mpc import MPCConfig, MPCController
-from goalward.planning.solvers import CEM, ICEM, MPPI, SOLVERS, Gradient
-from goalward.planning.waypoints import WaypointController, WaypointsConfig
-from goalward.runtime.onnx import OnnxController, OnnxMetadata
-from goalward.world.checkpoint import World
+from goalward.core.config import from_json, override
+from goalward.core.machine import choose_device
+from goalward.data.splits import SplitConfig
+from goalward.evaluation.kinds import (
+    CONTROLLERS,
+    AnyController,
+    ControllerInputs,
+    ControllerKind,
+    Need,
+    NoConfig,
+    acts,
+)
+from goalward.evaluation.simulators import SimulatorController, scripted_policy
+from goalward.runtime.onnx import SUFFIX, OnnxController
+from goalward.tasks import get_task
+from goalward.tasks.task import Task
+from goalward.world.checkpoint import World, load_world
+from goalward.world.frozen import FrameEncoder, device_of
+from goalward.world.protocol import Encoder
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-
-REFERENCE = "cem"  # what the others are compared with
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Blind:
-    """The configuration of a method that has none."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannerConfig:
-    """A solver, and how its plans are used."""
-
-    solver: CEM | ICEM | MPPI | Gradient
-    mpc: MPCConfig = field(default_factory=MPCConfig)
+BUNDLED = "bundled"
+ONNX_NAME = "gc-idm-onnx"
+WORLD_FILES = ("model.json", "weights.pt")  # one of which a world model's folder has
+NEEDS = {"idm": "trained controller", "pairwise": "pairwise model", "world": "world model"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Models:
-    """The trained models that methods may need."""
+class ControllerSpec:
+    """A controller to evaluate, with one seed."""
 
-    controller: TrainedIDM | None = None  # goal-conditioned; planners use its world model
-    pairwise: TrainedIDM | None = None
+    name: str  # as it is shown, with its settings
+    config: DataclassInstance  # all that its actions depend on, except the model and the seed
+    model_id: str | None  # of the weights that it uses
+    make: Callable[[int], AnyController]  # from a seed to a new controller
+    encoder: Encoder | None = None  # that it sees with
+    draws: bool = True
+    seed: int = 0
+
+    def controller(self) -> AnyController:
+        """A new controller."""
+        made = self.make(self.seed)
+        if not isinstance(made, SimulatorController) and not acts(made):
+            raise ValueError(f"{self.name} gives no controller, but {format_value(made)}")
+        return made
+
+    @property
+    def device(self) -> str:
+        """Where it computes."""
+        return "cpu" if self.encoder is None else str(device_of(self.encoder))
 
 
-def names() -> tuple[str, ...]:
-    """Every method that there is."""
-    return ("gc-idm", *SOLVERS, "hybrid", "waypoints", "random", "zero")
+@dataclass(frozen=True, kw_only=True)
+class Observer:
+    """An encoder to measure latent distances with, the same for all controllers."""
+
+    world_id: str
+    encode: FrameEncoder
 
 
-def require_method(spec: str) -> None:
-    """Refuse what is no method's name, with or without settings."""
-    name = spec.partition(":")[0]
-    if name not in names():
-        raise ValueError(
-            f"method {name!r} is neither one of {', '.join(names())}, nor the path of a controller"
-        )
+def resolve_controllers(
+    task: Task,
+    controllers: Sequence[Any],
+    *,
+    seeds: Sequence[int] = (0,),
+    device: str = "auto",
+    split: SplitConfig | None = None,
+    model: Path | TrainedIDM | None = None,
+) -> tuple[list[ControllerSpec], Observer | None]:
+    """Every controller with each of its seeds, and what measures latent distances.
 
+    A controller that draws nothing has the first seed alone. Several of the same name with other
+    models (`gc-idm:model=PATH`) are one controller, and have a seed each.
 
-def make_method(spec: str, models: Models, *, action_dim: int) -> ControllerSpec:
-    """The method that a name, with settings after a colon, stands for.
-
-    Raises:
-        ValueError: there is no such method or setting, or the model that it needs is not given.
+    Args:
+        task: What they act in.
+        controllers: Names with settings, paths, places such as package.module:NAME, or objects.
+        seeds: Of those that draw at random.
+        device: Where to compute.
+        split: Refuses models that may have been trained on what it holds out (None: does not).
+        model: Of names that need one (default: the first one among `controllers`).
     """
-    if not isinstance(spec, str):
-        raise ValueError(f"a method must be a name, got {format_value(spec)}")
-    name, _, settings = spec.partition(":")
-    require_method(spec)
-    if name in ("random", "zero"):
-        config, make = _blind(name, action_dim)
-        model: TrainedIDM | None = None
+    for what, given in (("controllers", controllers), ("seeds", seeds)):
+        if not given:
+            raise ValueError(f"{what} are missing; give at least one")
+    context = Context(task=task, device=choose_device(device), split=split)
+    wanted = [_read(one, context) for one in controllers]
+    first = () if model is None else (_read(model, context),)
+    models = [one.model for one in (*first, *wanted) if isinstance(one, _Wanted)]
+    known = [found for found in models if isinstance(found, TrainedIDM)]
+    specs = [*_with_seeds([_complete(one, known, task) for one in wanted], seeds)]
+    for spec in specs:
+        spec.controller()  # refuses unusable settings before anything runs
+    encoders = (*(spec.encoder for spec in specs), *(found.encoder for found in known))
+    encoder = next((found for found in encoders if found is not None), None)
+    if encoder is None:
+        return specs, None
+    return specs, Observer(world_id=encoder.id, encode=FrameEncoder(encoder))
+
+
+def require_known(controllers: Sequence[Any], task: Task) -> None:
+    """Refuse unknown names and paths, before hours are spent on what comes first."""
+    for name in (_split(str(one))[0] for one in controllers if isinstance(one, str | Path)):
+        if _path(name, task) is None:
+            _kind(name, task)
+
+
+def load_controller(
+    what: Any, *, task: str | Task | None = None, device: str = "auto"
+) -> Controller:
+    """One controller, to act with. `task` is needed for what is not trained on one."""
+    known = None if task is None else get_task(task)
+    found = resolve(what, Context(task=known, device=choose_device(device))).controller()
+    if isinstance(found, SimulatorController):
+        raise ValueError(f"{what} acts on a simulator's state, not on frames; evaluate it instead")
+    return found
+
+
+def resolve(what: Any, context: Context) -> ControllerSpec:
+    """The controller that a text or an object stands for, with seed 0."""
+    known = [] if context.model is None else [context.model]
+    return _complete(_read(what, context), known, context.task)
+
+
+def first_seeds(specs: Sequence[ControllerSpec]) -> list[ControllerSpec]:
+    """Of several seeds of one controller, the first."""
+    return [*{spec.name: spec for spec in reversed(specs)}.values()][::-1]
+
+
+def _with_seeds(specs: Sequence[ControllerSpec], seeds: Sequence[int]) -> Iterator[ControllerSpec]:
+    """Each with its seeds; see `resolve_controllers`."""
+    for spec in specs:
+        ids = [other.model_id for other in specs if other.name == spec.name]
+        if len(ids) == 1:
+            yield from (replace(spec, seed=s) for s in (seeds if spec.draws else seeds[:1]))
+            continue
+        if len(set(ids)) < len(ids) or "@" in spec.name:
+            raise ValueError(
+                f"{spec.name} is given twice; give it once, or rename one of the folders"
+            )
+        if len(seeds) not in (1, len(ids)):
+            raise ValueError(f"{len(ids)} models need as many seeds, got {len(seeds)}")
+        own = ids.index(spec.model_id)
+        yield replace(spec, seed=own if len(seeds) == 1 else seeds[own])
+
+
+@dataclass(kw_only=True)
+class Context:
+    """What texts and objects are resolved in; it loads each model once.
+
+    Attributes:
+        task: What controllers act in; None: what their model was trained on.
+        device: Where to compute.
+        split: Refuses models that may have been trained on what it holds out (None: does not).
+        model: Of names that need one and do not say which.
+    """
+
+    task: Task | None
+    device: torch.device
+    split: SplitConfig | None = None
+    model: TrainedIDM | None = None
+    _loaded: dict[Path, TrainedIDM] = field(default_factory=dict)
+
+    def loaders(self, needs: Need | None) -> dict[str, Callable[[Path], TrainedIDM | World]]:
+        """What a controller's settings may name, by key."""
+        if needs is None:
+            return {}
+        return {"model": self.load, **({"world": self.load_world} if needs == "world" else {})}
+
+    def load(self, path: Path) -> TrainedIDM:
+        """A trained model, if it fits."""
+        if path not in self._loaded:
+            self._loaded[path] = load_trained_idm(path, device=self.device)
+        return self.fitting(path, self._loaded[path])
+
+    def load_world(self, path: Path) -> World:
+        """A world model's folder, or the one in a controller's file."""
+        if not any((path / name).exists() for name in WORLD_FILES):
+            return self.load(path).world
+        world = load_world(path, device=self.device)
+        self.require_fit(path, None, world.model.config.action_dim, world.split)
+        return world
+
+    def fitting(self, where: object, model: TrainedIDM) -> TrainedIDM:
+        """The model, if it fits."""
+        about = model.metadata
+        self.require_fit(where, about.task, about.network.action_dim, about.split)
+        return model
+
+    def require_fit(
+        self, where: object, task: str | None, action_dim: int, split: SplitConfig
+    ) -> None:
+        """Refuse a model of another task, or one that may have been trained on the pairs."""
+        own = self.task
+        if own is not None and (task not in (None, own.name) or action_dim != own.action_dim):
+            raise ValueError(
+                f"{where}: trained on task {task} with actions of {action_dim} numbers, "
+                f"not on {own.name} with {own.action_dim}"
+            )
+        if self.split not in (None, split):
+            raise ValueError(
+                f"{where}: its training held out other episodes ({split}) than the pairs come from "
+                f"({self.split}); use --split all, which the results then state"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """A registered controller that was asked for, with the model that it names."""
+
+    name: str
+    kind: ControllerKind
+    settings: Sequence[str] = ()  # key=value
+    model: TrainedIDM | World | None = None
+    label: str = ""  # at the end of its name
+
+
+def _read(what: Any, context: Context) -> ControllerSpec | _Wanted:
+    """What a text or an object stands for; the models that texts name are loaded."""
+    if isinstance(what, ControllerSpec):
+        return what
+    if isinstance(what, TrainedIDM):
+        return _of_model(context.fitting("this model", what))
+    if not isinstance(what, str | Path):
+        return _of_object(what, type(what).__name__)
+    name, settings = _split(str(what))
+    path = _path(name, context.task)
+    if path is not None:
+        label = path.parent.name if path.stem in ("best", "last") else path.stem
+        label = "" if name.partition(":")[0] == BUNDLED else f"@{label}"
+        if path.suffix == SUFFIX:
+            return _of_onnx(path, ONNX_NAME + label, context)
+        return replace(_of_model(context.load(path)), settings=settings, label=label)
+    kind = _kind(name, context.task)
+    if not isinstance(kind, ControllerKind):
+        return _of_object(kind, name)
+    model: TrainedIDM | World | None = None
+    for key, load in context.loaders(kind.needs).items():
+        for setting in [one for one in settings if one.startswith(f"{key}=")]:
+            settings.remove(setting)
+            model = load(Path(setting.partition("=")[2]))
+    return _Wanted(name=name, kind=kind, settings=settings, model=model)
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """Take `NAME[:key=value,...]` apart, where NAME may be a path or a place with colons."""
+    name, _, rest = text.partition(":")
+    if name not in CONTROLLERS:
+        before, _, last = text.rpartition(":")
+        name, rest = (before, last) if "=" in last and before else (text, "")
+    return name, [part for part in rest.split(",") if part]
+
+
+def _path(name: str, task: Task | None) -> Path | None:
+    """The file or folder that a name stands for; None for what is registered, and for a place."""
+    first, _, of_task = name.partition(":")
+    if first == BUNDLED:
+        if not of_task and task is None:
+            raise ValueError(f"{BUNDLED}: write {BUNDLED}:TASK, or say which task it is")
+        return controller_path(of_task if task is None else of_task or task.name)
+    if name not in CONTROLLERS and Path(name).exists():
+        return Path(name)
+    if ":" not in name and ("/" in name or name.endswith((".safetensors", SUFFIX))):
+        raise ValueError(f"{name}: no such file; give a controller's path or name")
+    return None
+
+
+def _kind(name: str, task: Task | None) -> Any:
+    """What is registered under a name or lies at a place, or a scripted baseline of the task."""
+    if task is None or name not in task.scripted_baselines:
+        return CONTROLLERS.get(name)
+    policy = SimulatorController(policy=partial(scripted_policy, name))
+    return ControllerKind(make=lambda *_: policy, draws=False)
+
+
+def _of_model(model: TrainedIDM) -> _Wanted:
+    """The controller that a trained model is for."""
+    name = "waypoints" if isinstance(model.network, PairwiseIDM) else "gc-idm"
+    return _Wanted(name=name, kind=CONTROLLERS.get(name), model=model)
+
+
+def _complete(
+    wanted: ControllerSpec | _Wanted, known: Sequence[TrainedIDM], task: Task | None
+) -> ControllerSpec:
+    """A controller with its model: the one that it names, or the first known one of its kind."""
+    if isinstance(wanted, ControllerSpec):
+        return wanted
+    name, kind = wanted.name, wanted.kind
+    model = wanted.model or _first(name, kind, known)
+    trained = model if isinstance(model, TrainedIDM) else None
+    encoder = model.encoder if isinstance(model, TrainedIDM) else model
+    if trained is not None and kind.needs == "world":
+        encoder = trained.world  # refuses an encoder that predicts nothing
+    if trained is not None:
+        low, high = trained.metadata.action_low, trained.metadata.action_high
+    elif task is not None:
+        low, high = (-1.0,) * task.action_dim, (1.0,) * task.action_dim
     else:
-        model = _needed(name, models)
-        config = _default(name, model)
-        make = _maker(name, model)
-    chosen = override(config, [part for part in settings.split(",") if part])
+        raise ValueError(f"{name} can act in any task; say in which one")
+    inputs = ControllerInputs(
+        action_dim=len(low), action_low=low, action_high=high, model=trained, world=encoder
+    )
+    default = kind.config() if isinstance(kind.config, type) else kind.config(trained)
+    chosen = override(default, wanted.settings)
+    # Planners take the world model alone out of a controller's file, whichever controller it is.
+    weights = None if trained is None or kind.needs == "world" else model_id(trained)
     return ControllerSpec(
-        name=spec,
+        name=(f"{name}:{','.join(wanted.settings)}" if wanted.settings else name) + wanted.label,
         config=chosen,
-        model_id=None if model is None else _used_weights(name, model),
-        make=lambda seed: make(chosen, seed),
-        device="cpu" if model is None else str(next(model.network.parameters()).device),
+        model_id=weights or (None if encoder is None else encoder.id),
+        make=lambda seed: kind.make(chosen, replace(inputs, seed=seed)),
+        encoder=encoder,
+        draws=kind.draws,
     )
 
 
-def _blind(
-    name: str, action_dim: int
-) -> tuple[DataclassInstance, Callable[[Any, int], Controller]]:
-    if name == "zero":
-        return Blind(), lambda _, seed: ZeroController(action_dim)  # noqa: ARG005
-    return Blind(), lambda _, seed: RandomController(action_dim, seed)
+def _first(name: str, kind: ControllerKind, known: Sequence[TrainedIDM]) -> TrainedIDM | None:
+    """The first model of the kind that a controller needs; planners take a goal-conditioned one."""
+    if kind.needs is None:
+        return None
+    for model in known:
+        if isinstance(model.network, PairwiseIDM) == (kind.needs == "pairwise"):
+            return model
+    key = "world" if kind.needs == "world" else "model"
+    raise ValueError(f"{name} needs a {NEEDS[kind.needs]}: write {name}:{key}=PATH")
 
 
-def _needed(name: str, models: Models) -> TrainedIDM:
-    if name == "waypoints":
-        if models.pairwise is None:
-            raise ValueError("interpolation needs a pairwise model; give it with --pairwise")
-        return models.pairwise
-    if models.controller is None:
-        raise ValueError(f"{name} needs a trained controller's file; give it with --model")
-    return models.controller
-
-
-def _used_weights(name: str, model: TrainedIDM) -> str:
-    """The id of the weights that a method's actions depend on."""
-    # Planners take the world model out of a controller's file, whichever controller it is.
-    return model.metadata.world_id if name in SOLVERS else model_id(model)
-
-
-def _default(name: str, model: TrainedIDM) -> DataclassInstance:
-    if name == "gc-idm":
-        return model.metadata.horizon
-    if name == "hybrid":
-        return HybridConfig(steps_left=model.metadata.horizon)
-    if name == "waypoints":
-        return WaypointsConfig()
-    return PlannerConfig(solver=SOLVERS[name]())
-
-
-def _maker(name: str, model: TrainedIDM) -> Callable[[Any, int], Controller]:
-    """From a configuration and a seed to a controller."""
-    if name == "gc-idm":
-
-        def direct(horizon: HorizonConfig, _: int) -> Controller:
-            return GCIDMController(model, horizon)
-
-        return direct
-    if name == "hybrid":
-        return lambda config, seed: HybridController(model, replace(config, seed=seed))
-    if name == "waypoints":
-        return lambda config, seed: WaypointController(model, replace(config, seed=seed))
-
-    def planner(config: PlannerConfig, seed: int) -> Controller:
-        metadata = model.metadata
-        return MPCController(
-            World(model=model.world, actions=metadata.action_scale, id=metadata.world_id),
-            config.solver,
-            action_low=metadata.action_low,
-            action_high=metadata.action_high,
-            config=replace(config.mpc, seed=seed),
-        )
-
-    return planner
-
-
-NAME = "gc-idm-onnx"
-
-
-def onnx_method(path: Path) -> tuple[ControllerSpec, OnnxMetadata]:
-    """The method of a file, with as many threads as the other methods have, and the file's card.
-
-    Raises:
-        ValueError: as `OnnxController` does.
-    """
-    metadata = OnnxController(path).metadata
-    method = ControllerSpec(
-        name=NAME,
-        config=metadata.horizon,
+def _of_onnx(path: Path, name: str, context: Context) -> ControllerSpec:
+    """An exported controller, with the number of threads that the other controllers have."""
+    about = OnnxController(path).metadata
+    split = from_json(SplitConfig, about.split)
+    context.require_fit(path, about.task, about.action_dim, split)
+    return ControllerSpec(
+        name=name,
+        config=from_json(HorizonConfig, about.horizon),
         model_id=hashlib.sha256(path.read_bytes()).hexdigest()[:16],
         make=lambda _: OnnxController(path, threads=torch.get_num_threads()),
+        draws=False,
     )
-    return method, metadata
+
+
+def _of_object(what: Any, name: str) -> ControllerSpec:
+    """A user's controller, or function from a seed to one.
+
+    Nobody knows what it depends on, so that its results are never those of an earlier evaluation.
+    """
+    if not acts(what) and not callable(what):
+        raise ValueError(
+            f"{format_value(what)} is no controller: expected an object with reset and act, a "
+            "function from a seed to one, a name, or a path"
+        )
+    return ControllerSpec(
+        name=name,
+        config=NoConfig(),
+        model_id=secrets.token_hex(8),
+        make=(lambda _: what) if acts(what) else what,
+        draws=not acts(what),
+    )

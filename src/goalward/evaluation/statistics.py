@@ -1,20 +1,20 @@
-"""How much better one method is than another, with a 95% interval."""
+"""Success rates and their differences, with 95% intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from goalward.core.arrays import Array
-from goalward.core.checks import finite_number, whole_number
 
 if TYPE_CHECKING:
     from goalward.evaluation.results import EpisodeResult
 
+Rows = Sequence["EpisodeResult"]
 
 NORMAL_95 = 1.959963984540054  # two-sided 95% quantile of the normal distribution
 
@@ -23,7 +23,7 @@ NORMAL_95 = 1.959963984540054  # two-sided 95% quantile of the normal distributi
 class Rate:
     """A success rate with its Wilson 95% interval; all are shares, not percent."""
 
-    successes: float  # not whole where it is a mean over seeds
+    successes: float  # a mean over seeds, where there are several
     count: int
     mean: float
     low: float
@@ -41,12 +41,7 @@ def success_rate(successes: float, count: int, *, design: float = 1.0) -> Rate:
         count: Of how many.
         design: See `design_effect`: the interval is that of `count / design` independent cases.
     """
-    finite_number(successes, "successes")
-    whole_number(count, "count", least=0)
-    if not 0 <= successes <= count or count == 0:
-        raise ValueError(f"need 0 <= successes <= count and count > 0, got {successes}, {count}")
-    if finite_number(design, "design") < 1:
-        raise ValueError(f"design must be at least 1, got {design}")
+    assert 0 <= successes <= count > 0
     mean, z2, worth = successes / count, NORMAL_95**2, count / design
     centre = (mean + z2 / (2 * worth)) / (1 + z2 / worth)
     spread = math.sqrt(mean * (1 - mean) / worth + z2 / (4 * worth**2))
@@ -60,7 +55,7 @@ def design_effect(values: Sequence[float], groups: Sequence[int]) -> float:
     """By how much groups that are alike raise the variance of a mean (Kish); at least 1.
 
     It is the variance of the mean with whole groups as cases over that with single values. Values
-    that are all the same, or of one group, do not tell: then it is 1.
+    that are all the same, or of one group, give no estimate: then it is 1.
     """
     rest = np.asarray(values, dtype=np.float64) - np.mean(values)
     _, member = np.unique(np.asarray(groups), return_inverse=True)
@@ -73,7 +68,7 @@ def design_effect(values: Sequence[float], groups: Sequence[int]) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """Success of a method less that of another, or another number of theirs."""
+    """Success of a controller minus that of another, or the difference of another number."""
 
     mean: float
     low: float
@@ -83,14 +78,16 @@ class Difference:
         return f"{100 * self.mean:+.1f} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
 
 
-def paired_difference(rows: Sequence[EpisodeResult], others: Sequence[EpisodeResult]) -> Difference:
+def paired_difference(rows: Rows, others: Rows) -> Difference:
     """The mean difference of success over the pairs that both have (Agresti & Min, 2005).
 
     Its interval is the normal one after half a pair of each outcome is added: of both, of neither,
-    of this method alone and of the other alone. So few pairs, and pairs that all end alike, cannot
-    make it narrow. Pairs of an episode that are alike widen it (`design_effect`).
+    of this controller alone and of the other alone. So few pairs, and pairs that all end alike,
+    cannot make it narrow. Pairs of an episode that are alike widen it (`design_effect`).
     """
-    differences, design = _differences(rows, others, _success)
+    differences, design = _differences(rows, others, "success")
+    if not len(differences):
+        raise ValueError("the controllers have no pair in common; evaluate them on the same pairs")
     number = len(differences) + 2
     centre = differences.sum() / number
     spread = ((differences**2).sum() + 1) / number - centre**2
@@ -98,88 +95,56 @@ def paired_difference(rows: Sequence[EpisodeResult], others: Sequence[EpisodeRes
     return _bounded(float(differences.mean()), float(centre), half)
 
 
-def unpaired_difference(
-    rows: Sequence[EpisodeResult], others: Sequence[EpisodeResult]
-) -> Difference:
+def unpaired_difference(rows: Rows, others: Rows) -> Difference:
     """The difference of success on different pairs (Agresti & Caffo, 2000).
 
     Its interval is the normal one after a success and a failure are added to either side.
     """
     shares, means, variance = [], [], 0.0
     for side in (rows, others):
-        each = by_pair(side)
-        outcomes = list(each.values())
-        design = design_effect(outcomes, _of(episodes_of(side), each))
-        number = len(outcomes) + 2
-        shares.append((sum(outcomes) + 1) / number)
-        means.append(sum(outcomes) / len(outcomes))
-        variance += design * shares[-1] * (1 - shares[-1]) / number
+        outcomes = by_pair(side)
+        number, successes = len(outcomes) + 2, sum(outcomes.values())
+        shares.append((successes + 1) / number)
+        means.append(successes / len(outcomes))
+        variance += pairs_design(side, outcomes) * shares[-1] * (1 - shares[-1]) / number
     half = NORMAL_95 * float(np.sqrt(variance))
     return _bounded(means[0] - means[1], shares[0] - shares[1], half)
 
 
-def jerk_difference(
-    rows: Sequence[EpisodeResult], others: Sequence[EpisodeResult]
-) -> Difference | None:
+def jerk_difference(rows: Rows, others: Rows) -> Difference | None:
     """The mean difference of action jerk over the pairs for which both have one.
 
-    None where they are fewer than two, and nothing tells how sure it is.
+    None where they are fewer than two: then there is no interval.
     """
-    ours, theirs = _with_jerk(rows), _with_jerk(others)
-    if len(episodes_of(ours).keys() & episodes_of(theirs).keys()) < 2:
+    differences, design = _differences(rows, others, "jerk")
+    if len(differences) < 2:
         return None
-    differences, design = _differences(ours, theirs, _jerk)
     mean = float(differences.mean())
     half = NORMAL_95 * float(differences.std(ddof=1) * np.sqrt(design / len(differences)))
     return Difference(mean=mean, low=mean - half, high=mean + half)
 
 
-def _differences(
-    rows: Sequence[EpisodeResult],
-    others: Sequence[EpisodeResult],
-    value: Callable[[EpisodeResult], float],
-) -> tuple[Array, float]:
-    """The differences over the pairs that both have, means over the seeds; their design effect."""
-    ours, theirs = by_pair(rows, value), by_pair(others, value)
-    pairs = sorted(ours.keys() & theirs.keys())
-    if not pairs:
-        raise ValueError("the methods have no pair in common; evaluate them on the same pairs")
-    differences = np.array([ours[pair] - theirs[pair] for pair in pairs])
-    return differences, design_effect(list(differences), _of(episodes_of(rows), pairs))
+def by_pair(rows: Rows, column: str = "success") -> dict[int, float]:
+    """Each pair's mean over the seeds of what a column holds; without pairs that have nothing."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if (value := getattr(row, column)) is not None:
+            found.setdefault(row.pair, []).append(float(value))
+    return {pair: float(np.mean(values)) for pair, values in found.items()}
+
+
+def pairs_design(rows: Rows, by_pair: Mapping[int, float]) -> float:
+    """The design effect of a value of each pair, where pairs of one episode may be alike."""
+    episodes = {row.pair: row.episode for row in rows}
+    return design_effect([*by_pair.values()], [episodes[pair] for pair in by_pair])
+
+
+def _differences(rows: Rows, others: Rows, column: str) -> tuple[Array, float]:
+    """The differences over the pairs that both have, and their design effect."""
+    ours, theirs = by_pair(rows, column), by_pair(others, column)
+    each = {pair: ours[pair] - theirs[pair] for pair in sorted(ours.keys() & theirs.keys())}
+    return np.array([*each.values()]), pairs_design(rows, each) if each else 1.0
 
 
 def _bounded(mean: float, centre: float, half: float) -> Difference:
     return Difference(mean=mean, low=max(-1.0, centre - half), high=min(1.0, centre + half))
-
-
-def _success(row: EpisodeResult) -> float:
-    return float(row.success)
-
-
-def _jerk(row: EpisodeResult) -> float:
-    assert row.jerk is not None
-    return row.jerk
-
-
-def _with_jerk(rows: Sequence[EpisodeResult]) -> list[EpisodeResult]:
-    """Those that are long enough to have one."""
-    return [row for row in rows if row.jerk is not None]
-
-
-def by_pair(
-    rows: Sequence[EpisodeResult], value: Callable[[EpisodeResult], float] = _success
-) -> dict[int, float]:
-    """Each pair's mean over the seeds."""
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        found.setdefault(row.pair, []).append(value(row))
-    return {pair: float(np.mean(values)) for pair, values in found.items()}
-
-
-def episodes_of(rows: Sequence[EpisodeResult]) -> dict[int, int]:
-    """Which episode each pair was drawn from."""
-    return {row.pair: row.episode for row in rows}
-
-
-def _of(episodes: Mapping[int, int], pairs: Sequence[int] | Mapping[int, float]) -> list[int]:
-    return [episodes[pair] for pair in pairs]

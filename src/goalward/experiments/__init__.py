@@ -1,1 +1,1 @@
-"""The paper's experiments."""
+"""The paper's tables and figures as rows of data; running them, tables, the report."""

@@ -1,22 +1,11 @@
-"""Experiments in which something else is trained: controllers, world models, demonstrations."""
+"""Experiments that train something else: controllers, world models, demonstrations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from goalward.experiments.experiment import (
-    CEM,
-    EASIER,
-    GC_IDM,
-    PATHS,
-    PUSH_T,
-    WITH_TIME_TO_GO,
-    Experiment,
-    Point,
-    as_good,
-    more,
-)
+from goalward.experiments.experiment import Experiment, Point
 from goalward.experiments.paper import (
     NO_NOISE,
     column,
@@ -24,21 +13,40 @@ from goalward.experiments.paper import (
     planning_figure,
     schedule_figure,
 )
+from goalward.experiments.variants import (
+    CEM,
+    EASIER,
+    GC_IDM,
+    LINE,
+    LINES,
+    PUSH_T,
+    RANDOM,
+    TASKS,
+    TIME_TO_GO,
+    as_good,
+    more,
+)
 
 UNTRAINED = ("schedule.steps=50", "schedule.lr=1e-12")  # BatchNorms settle, weights do not move
-UNGUARDED = ("objective.regulariser=none", "min_latent_std=0.0")  # it may collapse: that is asked
-ALONE = ("objective.inverse_weight=0.0", "objective.thumbnail_weight=0.0")  # as the paper's LeWM
-PRESET = "the preset"  # on CPUs with both auxiliary losses, in `paper` SIGReg alone
-WORLDS = {  # the question which geometry is needed: how else a world model could be trained
+UNGUARDED = ("objective.regulariser=none", "min_latent_std=0.0")  # latents may collapse
+ALONE = (  # as the paper's LeWM
+    "objective.inverse_dynamics_weight=0.0",
+    "objective.reconstruction_weight=0.0",
+)
+PRESET = "the preset"  # `cpu`: both auxiliary losses; `paper`: SIGReg alone
+WORLDS = {  # other ways to train a world model
     PRESET: (),
-    "SIGReg and inverse": ("objective.inverse_weight=1.0", "objective.thumbnail_weight=0.0"),
+    "SIGReg and inverse": (
+        "objective.inverse_dynamics_weight=1.0",
+        "objective.reconstruction_weight=0.0",
+    ),
     "SIGReg alone": ALONE,
     "VICReg alone": (*ALONE, "objective.regulariser=vicreg"),
     "no regulariser": UNGUARDED,
     "prediction alone": (*ALONE, *UNGUARDED),
     "untrained": UNTRAINED,
 }
-# GC-IDM learns the same weights with and without it, and a third quicker without.
+# GC-IDM learns the same weights with and without the time to go, and a third quicker without.
 WITHOUT_TIME_TO_GO = ("horizon.mode=budget", "time_to_go=null")
 NOISY = ("noise.sigma=1.5",)  # the best pairwise model's
 
@@ -49,17 +57,19 @@ def trained(name: str, values: Sequence[Any]) -> tuple[Point, ...]:
 
 
 def budget_point(label: str, *changes: str) -> Point:
-    """A point whose controller is told the budget only, and does not learn the time to go."""
-    return Point(label=label, changes={"controller": (*changes, *WITHOUT_TIME_TO_GO)})
+    """A point whose controller has the budget horizon only, and does not learn the time to go."""
+    return Point(label=label, changes={"controller_changes": (*changes, *WITHOUT_TIME_TO_GO)})
 
 
 ABLATIONS: tuple[Experiment, ...] = (
     Experiment(
         id="h-max",
-        title="The farthest goal of the training",
+        title="Farthest goal of the training",
         paper="Table 3: short horizons are worse, 50 is enough",
         axis="H_max",
         points=trained("network.max_horizon", (5, 10, 25, 50, 100)),
+        variants=(GC_IDM,),
+        tasks=TASKS,
         figure=column("table_hmax", "hmax"),
         claims=(
             more("H_max 50 succeeds more often than 5", "50", "5"),
@@ -73,6 +83,8 @@ ABLATIONS: tuple[Experiment, ...] = (
         "public datasets, which are larger than a CPU preset's 250 to 4,000 episodes)",
         axis="share",
         points=trained("data_fraction", (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)),
+        variants=(GC_IDM,),
+        tasks=TASKS,
         figure=column("table_data_efficiency", "fraction"),
         claims=(
             as_good(
@@ -91,6 +103,8 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table E: no noise is best, or as good as any",
         axis="sigma",
         points=trained("noise.sigma", (0.0, 0.01, 0.05, 0.1, 0.2, 0.5)),
+        variants=(GC_IDM,),
+        tasks=TASKS,
         figure=column("table_gcidm_noise", "sigma"),
         claims=(
             more("no noise is better than 0.5", "0", "0.5", tasks=PUSH_T),
@@ -99,8 +113,8 @@ ABLATIONS: tuple[Experiment, ...] = (
     ),
     Experiment(
         id="noise-schedule",
-        title="Noise that varies from batch to batch",
-        paper="Table I: it brings back nothing of what noise costs",
+        title="Noise that varies between batches",
+        paper="Table I: it recovers nothing of what noise costs",
         axis="sigma",
         points=(
             Point(label=NO_NOISE),
@@ -112,6 +126,8 @@ ABLATIONS: tuple[Experiment, ...] = (
                 for sigma in (0.05, 0.1, 0.2)
             ),
         ),
+        variants=(GC_IDM,),
+        tasks=TASKS,
         figure=schedule_figure,
         chart="bars",
         claims=(
@@ -123,7 +139,7 @@ ABLATIONS: tuple[Experiment, ...] = (
     ),
     Experiment(
         id="horizon-embedding",
-        title="Without goals that are far",
+        title="Without far goals",
         paper="Table F: training on the next frame alone fails, with a wider and deeper network "
         "as well",
         axis="variant",
@@ -138,10 +154,16 @@ ABLATIONS: tuple[Experiment, ...] = (
             ),
             Point(label="hmax50"),
         ),
+        variants=(GC_IDM,),
+        tasks=TASKS,
         figure=column("table_horizon_embedding", "variants"),
         chart="bars",
         claims=tuple(
-            more(f"goals up to 50 steps off teach more than {less}", "hmax50", (GC_IDM, variant))
+            more(
+                f"training on goals up to 50 steps away is better than on {less}",
+                "hmax50",
+                (GC_IDM, variant),
+            )
             for variant, less in (
                 ("hmax1", "the next frame alone"),
                 ("hmax1_wide1024x4", "the next frame alone, with a wider and deeper network"),
@@ -154,6 +176,8 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table H: width hardly matters, not even on Push-T",
         axis="hidden units",
         points=trained("network.hidden_dim", (128, 256, 512, 1024)),
+        variants=(GC_IDM,),
+        tasks=TASKS,
         figure=column("table_arch_width", "hidden"),
         claims=(
             as_good("128 units are as good as 512", "128", "512"),
@@ -166,6 +190,8 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table H: Push-T gains with depth, from 70.5% with one layer to 87.5% with five",
         axis="layers",
         points=trained("network.num_layers", (1, 2, 3, 4, 5)),
+        variants=(GC_IDM,),
+        tasks=TASKS,
         figure=column("table_arch_depth", "layers"),
         claims=(
             more("three layers are better than one", "3", "1", tasks=PUSH_T),
@@ -177,14 +203,14 @@ ABLATIONS: tuple[Experiment, ...] = (
         title="Straight lines in latent space, decoded by the pairwise model",
         paper="Table C: refining and choosing help, and stay far below CEM",
         axis="",
-        points=(Point(label="success", changes={"controller": NOISY}),),
-        methods=(*PATHS, CEM),
+        points=(Point(label="success", changes={"controller_changes": NOISY}),),
+        variants=(*LINES, CEM),
         tasks=("two-room",),
         figure=planning_figure,
         chart="bars",
         claims=(
-            more("refining and choosing help", (PATHS[-1], "success"), (PATHS[0], "success")),
-            more("CEM is better than the best line", (CEM, "success"), (PATHS[-1], "success")),
+            more("refining and choosing help", (LINES[-1], "success"), (LINE, "success")),
+            more("CEM is better than the best line", (CEM, "success"), (LINES[-1], "success")),
         ),
     ),
     Experiment(
@@ -193,27 +219,27 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table B: 1.5 is best",
         axis="sigma",
         points=trained("noise.sigma", (0.0, 0.1, 0.2, 0.5, 0.8, 1.0, 1.5, 2.0)),
-        methods=PATHS[:1],
+        variants=(LINE,),
         tasks=("two-room",),
         figure=pairwise_figure,
         claims=(
             more(
                 "the pairwise model plans better with noise of 1.5 than without",
-                (PATHS[0], "1.5"),
-                (PATHS[0], "0"),
+                (LINE, "1.5"),
+                (LINE, "0"),
             ),
         ),
     ),
     Experiment(
         id="demonstrations",
         title="Smooth demonstrations, and noisy ones",
-        paper="Not in the paper: what search must know of actions that nobody demonstrated",
+        paper="Not in the paper: search needs a model of actions that nobody demonstrated",
         axis="demonstrations",
         points=(
             Point(label="smooth", changes={"demonstrator": "pusher"}),
             Point(label="noisy", changes={"demonstrator": "noisy-pusher"}),
         ),
-        methods=(GC_IDM, WITH_TIME_TO_GO, CEM, "random"),
+        variants=(GC_IDM, TIME_TO_GO, CEM, RANDOM),
         tasks=PUSH_T,
         chart="bars",
         claims=(
@@ -222,14 +248,14 @@ ABLATIONS: tuple[Experiment, ...] = (
                 (CEM, "noisy"),
                 (CEM, "smooth"),
                 ours=True,
-                apart=True,
+                unpaired=True,
             ),
             as_good(
                 "noisy demonstrations are as good for GC-IDM as smooth ones",
                 "noisy",
                 "smooth",
                 ours=True,
-                apart=True,
+                unpaired=True,
             ),
             as_good(
                 "on noisy demonstrations GC-IDM is as good as CEM",
@@ -241,16 +267,23 @@ ABLATIONS: tuple[Experiment, ...] = (
     ),
     Experiment(
         id="geometry",
-        title="Which geometry does the inverse model need?",
+        title="Geometry of the latents that the inverse model needs",
         paper="Left open by the paper",
         axis="world model",
         points=tuple(
-            Point(label=name, changes={"world": changes}) for name, changes in WORLDS.items()
+            Point(label=name, changes={"world_changes": changes})
+            for name, changes in WORLDS.items()
         ),
-        methods=(GC_IDM, WITH_TIME_TO_GO),
+        variants=(GC_IDM, TIME_TO_GO),
+        tasks=TASKS,
         chart="bars",
         claims=tuple(
-            more(f"GC-IDM does better on latents of {one} than of {other}", one, other, ours=True)
+            more(
+                f"GC-IDM succeeds more often on latents of {one} than of {other}",
+                one,
+                other,
+                ours=True,
+            )
             for one, other in (
                 (PRESET, "SIGReg alone"),
                 ("SIGReg and inverse", "SIGReg alone"),

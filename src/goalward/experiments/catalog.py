@@ -1,78 +1,170 @@
-"""The catalog: the paper's tables and figures, and some of our own, a row each.
+"""The catalog: the paper's tables and figures, and some of our own, one row each.
 
-To add an experiment, add a row: if its outcome is success, to `COMPARISONS` or, where something
-else is trained for it, to `ABLATIONS`; otherwise to `STUDIES`.
+To add an experiment, add a row: to `COMPARISONS` or, where something else is trained for it, to
+`ABLATIONS`, if its result is success; otherwise to `ANALYSES`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from goalward.core.config_errors import did_you_mean
 from goalward.experiments.ablations import ABLATIONS, WORLDS
-from goalward.experiments.analyses import latent_geometry, oracle_noise, pairwise_cells
-from goalward.experiments.comparisons import COMPARISONS
-from goalward.experiments.experiment import Experiment, Study
-from goalward.experiments.pictures import (
-    compared_cells,
-    executions,
-    latents_over_training,
-    plans_in_latent_space,
+from goalward.experiments.analyses import (
+    BLOCK,
+    decision_cost,
+    gc_idm_runs,
+    latent_geometry,
+    oracle_noise,
+    pairwise_runs,
 )
+from goalward.experiments.comparisons import COMPARISONS
+from goalward.experiments.experiment import Analysis, Experiment
+from goalward.experiments.models import (
+    controllers,
+    latents_over_training,
+    training_length,
+    training_time,
+    world_models,
+)
+from goalward.experiments.pictures import compared_runs, executions, plans_in_latent_space
+from goalward.experiments.references import baselines, recordings, true_state
+from goalward.experiments.variants import PUSH_T, TASKS
 
 EXPERIMENTS = (*COMPARISONS, *ABLATIONS)
-STUDIES: tuple[Study, ...] = (
-    Study(
+ANALYSES: tuple[Analysis, ...] = (
+    Analysis(
+        id="decision-cost",
+        title="Time of a decision, alone and in batches",
+        paper="Table 1: in batches of 50, a decision of GC-IDM is 116 to 129 times cheaper than "
+        "one of CEM, on GPUs and with larger models",
+        axis="controller",
+        tasks=TASKS,
+        measure=decision_cost,
+        uses=gc_idm_runs,
+        bundled=True,
+    ),
+    Analysis(
+        id="baselines",
+        title="Success without learning",
+        paper="Not in the paper",
+        axis="policy",
+        tasks=TASKS,
+        measure=baselines,
+    ),
+    Analysis(
+        id="true-state",
+        title="GC-IDM on the true state",
+        paper="Not in the paper: the same network on true states (of Cube only the positions of "
+        "block and effector) in place of latents",
+        axis="controller",
+        tasks=TASKS,
+        measure=true_state,
+        uses=gc_idm_runs,
+    ),
+    Analysis(
+        id="world-models",
+        title="What the latents hold",
+        paper="Not in the paper",
+        axis="read from the latent",
+        tasks=TASKS,
+        measure=world_models,
+        uses=gc_idm_runs,
+    ),
+    Analysis(
+        id="training-length",
+        title="Error of the latents by the length of training",
+        paper="Not in the paper",
+        axis="steps",
+        tasks=PUSH_T,
+        measure=training_length,
+        uses=gc_idm_runs,
+    ),
+    Analysis(
+        id="controllers",
+        title="What the controllers learn, and which horizon input is best",
+        paper="Not in the paper, whose horizon input is the remaining budget. Success is on pairs "
+        "of validation episodes, which choose the setting",
+        axis="",
+        tasks=TASKS,
+        measure=controllers,
+        uses=gc_idm_runs,
+    ),
+    Analysis(
+        id="training-time",
+        title="Time to train",
+        paper="Not in the paper",
+        axis="",
+        tasks=TASKS,
+        measure=training_time,
+        uses=gc_idm_runs,
+    ),
+    Analysis(
+        id="recordings",
+        title="How exactly recorded states restore and replay",
+        paper="Not in the paper",
+        axis="",
+        tasks=TASKS,
+        measure=recordings,
+    ),
+    Analysis(
         id="oracle-noise",
         title="The pairwise model on true pairs of latents, under noise",
-        paper="Table A: near perfect without noise (R² 0.99), less and less so up to half the "
-        "latents' own spread (0.89), useless beyond all of it",
+        paper="Table A: nearly perfect without noise (R² 0.99), 0.89 at half the spread of the "
+        "latents, useless beyond all of it",
         axis="sigma",
         tasks=("two-room",),
         measure=oracle_noise,
-        uses=pairwise_cells(),
+        uses=pairwise_runs(changes=((), BLOCK)),
     ),
-    Study(
+    Analysis(
         id="latent-geometry",
-        title="The latents' geometry, and how plainly actions show in it",
-        paper="Eq. (17) of Appendix B; which geometry is needed is left open by the paper",
+        title="Geometry of the latents, and how well they show actions",
+        paper="Eq. (17) of Appendix B; the paper leaves open which geometry is needed",
         axis="world model",
+        tasks=TASKS,
         measure=latent_geometry(WORLDS),
-        uses=pairwise_cells(WORLDS.values()),
+        uses=pairwise_runs(WORLDS.values()),
     ),
-    Study(
+    Analysis(
         id="latents",
         title="One episode's latents while the world model learns",
         paper="Figure 1: on Push-T a cloud becomes a path over the epochs",
+        tasks=TASKS,
         measure=latents_over_training,
-        uses=compared_cells,
+        uses=compared_runs,
     ),
-    Study(
+    Analysis(
         id="plans",
-        title="CEM's plans and both methods' ways in latent space",
-        paper="Figure A: on Push-T, the plans that CEM tries out, and the ways of both (by t-SNE; "
+        title="CEM's plans and the paths of both controllers in latent space",
+        paper="Figure A: on Push-T, the plans that CEM considers, and the paths of both (by t-SNE; "
         "here on principal axes)",
+        tasks=TASKS,
         measure=plans_in_latent_space,
-        uses=compared_cells,
+        uses=compared_runs,
     ),
-    Study(
+    Analysis(
         id="executions",
         title="Demonstration, GC-IDM and CEM from the same starts to the same goals",
-        paper="Figures 3 and C to F, there with goals 100 or 200 steps off, here 25",
+        paper="Figures 3 and C to F, there with goals 100 or 200 steps away, here 25",
+        tasks=TASKS,
         measure=executions,
-        uses=compared_cells,
+        uses=compared_runs,
+        bundled=True,
     ),
 )
 
 
-def find_experiments(ids: Sequence[str]) -> list[Experiment | Study]:
-    """The experiments and studies of these names, or all of them.
+def find_experiments(ids: Sequence[str] = ()) -> list[Experiment | Analysis]:
+    """The experiments and analyses of these names, or all of them.
 
     Raises:
-        ValueError: there is no such experiment.
+        ValueError: a name is unknown.
     """
-    every: list[Experiment | Study] = [*EXPERIMENTS, *STUDIES]
+    every: list[Experiment | Analysis] = [*EXPERIMENTS, *ANALYSES]
     known = {one.id: one for one in every}
     for name in ids:
         if name not in known:
-            raise ValueError(f"experiment {name!r} is not one of {', '.join(known)}")
+            hint = did_you_mean(name, known) or "; see `goalward list-experiments`"
+            raise ValueError(f"unknown experiment {name!r}{hint}")
     return [known[name] for name in ids or known]

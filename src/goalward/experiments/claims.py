@@ -1,10 +1,9 @@
-"""Claims judged by intervals, not by eye."""
+"""Claims decided by confidence intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
 from goalward.evaluation.latency import Latency
@@ -15,11 +14,11 @@ from goalward.evaluation.statistics import (
     paired_difference,
     unpaired_difference,
 )
-from goalward.experiments.experiment import Claim, Label, MethodName, Quantity
+from goalward.experiments.experiment import Claim, Place, Quantity, Variant
 
-Rows = Mapping[tuple[MethodName, Label], Sequence[EpisodeResult]]
-Times = Mapping[MethodName, Latency]
-NO_TIMES: Times = MappingProxyType({})
+Rows = Mapping[Place, Sequence[EpisodeResult]]
+Latencies = Mapping[Variant, Latency]
+Decision = Literal["supported", "refuted", "inconclusive"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,14 +27,12 @@ class Verdict:
 
     task: str
     claim: str
-    verdict: Literal["holds", "fails", "open"]
+    verdict: Decision
     ours: bool  # not the paper's
     about: Quantity
-    difference: Difference | None  # in favour of the claim; None: nothing is there to compare with
+    difference: Difference | None  # in favour of the claim; None: there is no rival
 
-    @property
-    def shown(self) -> str:
-        """The difference with its interval and unit."""
+    def __str__(self) -> str:
         if self.difference is None:
             return "no other is as quick"
         if self.about != "jerk":
@@ -44,53 +41,52 @@ class Verdict:
         return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] of {self.about}"
 
 
-def judge_claim(claim: Claim, task: str, rows: Rows, times: Times = NO_TIMES) -> Verdict | None:
-    """Compare pair by pair, or side by side if the claim says so; None where a side is missing.
+def decide(claim: Claim, task: str, rows: Rows, latencies: Latencies) -> Verdict | None:
+    """Compare the two places of a claim; None where one is missing.
 
-    A claim of more success holds if the whole interval is above 0, one of as much success if it is
-    above the margin; it fails if the whole interval is below that, and is open otherwise. One about
-    rivals that are as quick holds if there are none.
+    A claim is supported if the whole interval of the difference is above minus the margin, refuted
+    if it is below, and inconclusive otherwise. A claim about rivals that are as quick is supported
+    if there are none.
     """
     better, worse = rows.get(claim.better), rows.get(claim.worse)
     if not better or not worse or task not in claim.tasks:
         return None
     if claim.as_quick:
-        worse = _best_as_quick(claim, rows, times)
+        worse = _best_as_quick(claim, rows, latencies)
         if worse is None:
-            return _verdict(claim, task, "holds", None)
-    if not claim.apart and {row.pairs for row in better} != {row.pairs for row in worse}:
+            return _verdict(claim, task, "supported", None)
+    if not claim.unpaired and {row.pairs for row in better} != {row.pairs for row in worse}:
         raise ValueError(f"{claim.text}: its sides were measured on different pairs")
     difference = _difference(claim, better, worse)
     if difference is None:
         return None
     least = -claim.margin / 100
     if difference.low > least:
-        return _verdict(claim, task, "holds", difference)
-    return _verdict(claim, task, "fails" if difference.high < least else "open", difference)
+        return _verdict(claim, task, "supported", difference)
+    decision: Decision = "refuted" if difference.high < least else "inconclusive"
+    return _verdict(claim, task, decision, difference)
 
 
-def _verdict(
-    claim: Claim, task: str, verdict: Literal["holds", "fails", "open"], found: Difference | None
-) -> Verdict:
+def _verdict(claim: Claim, task: str, verdict: Decision, difference: Difference | None) -> Verdict:
     return Verdict(
         task=task,
         claim=claim.wording,
         verdict=verdict,
         ours=claim.ours,
         about=claim.about,
-        difference=found,
+        difference=difference,
     )
 
 
-def _best_as_quick(claim: Claim, rows: Rows, times: Times) -> Sequence[EpisodeResult] | None:
-    """What succeeds most often of a family's settings that take no longer for a decision."""
-    family, label = claim.worse
+def _best_as_quick(
+    claim: Claim, rows: Rows, latencies: Latencies
+) -> Sequence[EpisodeResult] | None:
+    """The search that succeeds most often of those that take no longer for a decision."""
+    limit = latencies[claim.better[0]].mean
     quick = [
         found
-        for (method, point), found in rows.items()
-        if method.partition(":")[0] == family
-        and point == label
-        and times[method].mean <= times[claim.better[0]].mean
+        for (variant, point), found in rows.items()
+        if variant.search_size and point == claim.worse[1] and latencies[variant].mean <= limit
     ]
     return max(quick, key=lambda found: sum(row.success for row in found), default=None)
 
@@ -98,16 +94,13 @@ def _best_as_quick(claim: Claim, rows: Rows, times: Times) -> Sequence[EpisodeRe
 def _difference(
     claim: Claim, better: Sequence[EpisodeResult], worse: Sequence[EpisodeResult]
 ) -> Difference | None:
-    """How much speaks for the claim."""
+    """The difference in favour of the claim; None where it was not measured."""
     if claim.about == "jerk":  # less is better
         return jerk_difference(worse, better)
     if claim.about == "monotonic":
         if any(row.monotonic is None for row in (*better, *worse)):
             return None
-        better, worse = _by_monotony(better), _by_monotony(worse)
-    return (unpaired_difference if claim.apart else paired_difference)(better, worse)
-
-
-def _by_monotony(rows: Sequence[EpisodeResult]) -> list[EpisodeResult]:
-    """Rows in which it counts as success that the latent distance fell at every step."""
-    return [replace(row, success=bool(row.monotonic)) for row in rows]
+        better, worse = (
+            [replace(row, success=bool(row.monotonic)) for row in side] for side in (better, worse)
+        )
+    return (unpaired_difference if claim.unpaired else paired_difference)(better, worse)

@@ -1,6 +1,6 @@
 """Pictures of experiments, one panel a task.
 
-matplotlib is imported inside functions only; see `drawing`.
+matplotlib is imported inside functions only, because it is slow to import.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from goalward.core.figures import (
     save_figure,
     style_axes,
 )
-from goalward.experiments.experiment import Chart, method_name, search_size
+from goalward.experiments.experiment import Chart
 from goalward.experiments.tables import Entry, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BAR = 0.8  # of the room that a bar has
+BAR = 0.8  # width of all bars of a point
 Place = tuple[float, float]  # milliseconds, percent
 
 
@@ -60,16 +60,16 @@ def save_table_figure(path: Path, table: Table, chart: Chart) -> None:
 
 
 def _along(table: Table, chart: Chart) -> str:
-    """What the x axis shows; of a single point the legend tells all."""
+    """What the x axis shows; of a single point, nothing."""
     if chart == "frontier":
-        return "ms a decision, planning spread over its actions"
+        return "ms a decision"
     return table.axis if len({entry.point for entry in table.entries}) > 1 else ""
 
 
 def _draw_lines(axes: Axes, entries: Sequence[Entry]) -> None:
-    """A line a method over the points, evenly spaced."""
+    """A line for each variant over the points, evenly spaced."""
     points = list(dict.fromkeys(entry.point for entry in entries))
-    for colour, (method, own) in zip(CYCLE, _by_method(entries).items(), strict=False):
+    for colour, (name, own) in zip(CYCLE, _by_variant(entries).items(), strict=False):
         x = [points.index(entry.point) for entry in own]
         axes.errorbar(
             x,
@@ -80,22 +80,22 @@ def _draw_lines(axes: Axes, entries: Sequence[Entry]) -> None:
             marker="o",
             markersize=3,
             elinewidth=0.8,
-            label=method_name(method),
+            label=name,
         )
         _draw_paper(axes, x, own, colour)
     axes.set_xticks(range(len(points)), points)
 
 
 def _draw_bars(axes: Axes, entries: Sequence[Entry]) -> None:
-    """A group of bars a point, a bar a method."""
+    """A group of bars for each point, a bar for each variant."""
     points = list(dict.fromkeys(entry.point for entry in entries))
-    methods = _by_method(entries)
-    width = BAR / len(methods)
-    for k, (method, own) in enumerate(methods.items()):
+    variants = _by_variant(entries)
+    width = BAR / len(variants)
+    for k, (name, own) in enumerate(variants.items()):
         colour = CYCLE[k % len(CYCLE)]
-        x = [points.index(entry.point) + (k - (len(methods) - 1) / 2) * width for entry in own]
+        x = [points.index(entry.point) + (k - (len(variants) - 1) / 2) * width for entry in own]
         heights = [100 * entry.summary.rate.mean for entry in own]
-        axes.bar(x, heights, width=0.9 * width, color=colour, label=method_name(method))
+        axes.bar(x, heights, width=0.9 * width, color=colour, label=name)
         axes.errorbar(x, heights, yerr=_error_bars(own), color=INK, linewidth=0, elinewidth=0.8)
         _draw_paper(axes, x, own, INK)
     shown = points if len(points) > 1 else []
@@ -119,19 +119,19 @@ def _draw_paper(axes: Axes, x: Sequence[float], own: Sequence[Entry], colour: st
 
 
 def _draw_frontier(axes: Axes, entries: Sequence[Entry]) -> None:
-    """Success over time: CEM's settings, their envelope, GC-IDM, and where a winner would be."""
+    """Success over time: sizes of CEM, their envelope, GC-IDM, and where a better one would be."""
     searches: dict[tuple[int, int], Place] = {}
     stars: dict[str, Place] = {}
     for entry in entries:
         assert entry.latency is not None
         place = (entry.latency.mean, 100 * entry.summary.rate.mean)
-        if entry.method.startswith("cem"):
-            searches[search_size(entry.method)] = place
+        if entry.search_size is None:
+            stars[entry.variant] = place
         else:
-            stars[entry.method] = place
+            searches[entry.search_size] = place
     for colour, (name, place) in zip((ORANGE, GREEN), stars.items(), strict=False):
         star = {"marker": "*", "markersize": 13, "markeredgecolor": INK, "zorder": 3}
-        axes.plot(*place, linestyle="", color=colour, label=method_name(name), **star)  # type: ignore[arg-type]
+        axes.plot(*place, linestyle="", color=colour, label=name, **star)  # type: ignore[arg-type]
     iterations = sorted({iters for _, iters in searches})
     fewest = {iters: min(s for s, i in searches if i == iters) for iters in iterations}
     for (samples, iters), place in searches.items():
@@ -155,7 +155,7 @@ def _draw_frontier(axes: Axes, entries: Sequence[Entry]) -> None:
 
 
 def _draw_envelope(axes: Axes, places: Sequence[Place]) -> None:
-    """A dashed line through the places that no quicker one is as good as."""
+    """A dashed line through the places that are better than every quicker one."""
     best: list[Place] = []
     for place in places:
         if not best or place[1] > best[-1][1]:
@@ -171,10 +171,10 @@ def _error_bars(own: Sequence[Entry]) -> list[list[float]]:
     ]
 
 
-def _by_method(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+def _by_variant(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(entry.method, []).append(entry)
+        found.setdefault(entry.variant, []).append(entry)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Studies that end in pictures: latents over training, plans in latent space, executions.
+"""Analyses that draw pictures: plans in latent space, executions.
 
 Shapes: N points, S candidate plans, H model steps, T frames, D latent numbers, A numbers of an
 action block.
@@ -6,8 +6,7 @@ action block.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,73 +27,62 @@ from goalward.core.figures import (
     save_figure,
     style_axes,
 )
-from goalward.evaluation.pairs import Pair
-from goalward.evaluation.rollout import run_wave
-from goalward.evaluation.simulators import SimulatorPool
+from goalward.evaluation.rollout import run_batch
 from goalward.evaluation.video import save_comparison
-from goalward.experiments.experiment import GC_IDM, Cell, Findings
-from goalward.experiments.run import Bench, Lab
+from goalward.experiments.experiment import RunSpec
+from goalward.experiments.runner import Runner
+from goalward.experiments.variants import CEM as CEM_VARIANT
+from goalward.experiments.variants import GC_IDM
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig
 from goalward.planning.solvers import CEM, SeededNoise
 from goalward.world.frozen import FrameEncoder
-from goalward.world.train import LATENTS
 
 SHOWN_PAIRS = 4  # as in the paper
-SHOWN_PLANS = 200  # of those that CEM tries out
+SHOWN_PLANS = 200  # of those that CEM considers
 SHOWN_LATENTS = 2_000
 PALE = "#BBBBBB"
-METHODS = (GC_IDM, "cem")
+COMPARED = (GC_IDM, CEM_VARIANT)
 
 
-def compared_cells(task: str) -> list[Cell]:
+def compared_runs(task: str) -> list[RunSpec]:
     """GC-IDM and CEM."""
-    return [Cell(task=task, method=method) for method in METHODS]
+    return [RunSpec(task=task, controller=one.controller) for one in COMPARED]
 
 
-def latents_over_training(lab: Lab, task: str, folder: Path) -> Findings:
-    """One episode's latents while the world model learns, as its training drew them."""
-    drawn = lab.pipeline(task).world() / LATENTS
-    if not drawn.exists():  # an episode too short to draw
-        return Findings()
-    path = folder / f"latents-{task}.png"
-    shutil.copyfile(drawn, path)
-    return Findings(pictures=(path,))
-
-
-def executions(lab: Lab, task: str, folder: Path) -> Findings:
-    """Demonstration, GC-IDM and CEM on the same pairs, as filmstrips and as moving pictures."""
-    benches = [lab.bench(cell) for cell in compared_cells(task)]
-    pairs = benches[0].setting.pairs
-    shown = range(min(SHOWN_PAIRS, len(pairs.attempts)))
-    runs = [bench.run for bench in benches]
+def executions(runner: Runner, task: str, folder: Path) -> list[Path]:
+    """Demonstration, GC-IDM and CEM on the same pairs, as filmstrips and as animations."""
+    runs = compared_runs(task)
+    pairs = runner.pairs_of(runs[0])
+    shown = range(min(SHOWN_PAIRS, len(pairs.pairs)))
     (folder / task).mkdir(exist_ok=True)
-    paths = save_comparison(folder / task, pairs, runs, shown=shown)
-    return Findings(pictures=tuple(paths))
+    return save_comparison(folder / task, pairs, [*map(runner.controller, runs)], numbers=shown)
 
 
-def plans_in_latent_space(lab: Lab, task: str, folder: Path) -> Findings:
-    """What CEM tries out before it acts, and the ways that both methods take."""
-    benches = [lab.bench(cell) for cell in compared_cells(task)]
-    pairs = benches[0].setting.pairs
-    attempt = pairs.attempts[0]
-    model = lab.model(compared_cells(task)[0])
-    encode = FrameEncoder(model.world)
-    with lab.simulators(pairs, number=1) as pool:
-        ways = [_way(bench, pool, attempt, encode) for bench in benches]
-    z_goal_D = _encoded(encode, attempt.goal_frame[None])[0]
-    latents = lab.pipeline(task).latents()
-    others = latents.of_episodes(latents.split.test)
-    scene = _Scene(
-        task=task,
-        others=others[:: max(1, len(others) // SHOWN_LATENTS)],
-        plans=candidate_rollouts(model, ways[0][0], z_goal_D),
-        goal=z_goal_D,
-        ways=dict(zip(("GC-IDM", "CEM"), ways, strict=True)),
-    )
+def plans_in_latent_space(runner: Runner, task: str, folder: Path) -> list[Path]:
+    """Plans that CEM considers before it acts, and the paths of both controllers."""
+    runs = compared_runs(task)
+    pairs, model = runner.pairs_of(runs[0]), runner.model(runs[0])
+    encode, pair = FrameEncoder(model.world.model), pairs.pairs[0]
+    paths = {}
+    with runner.simulators(pairs, number=1) as simulators:
+        for name, run in zip(("GC-IDM", "CEM"), runs, strict=True):
+            controller = runner.controller(run).controller()
+            (episode,) = run_batch(controller, simulators, [pair], budget=run.budget)
+            paths[name] = _encoded(encode, episode.frames)
+    z_goal_D = _encoded(encode, pair.goal_frame[None])[0]
+    latents = runner.pipeline(runs[0]).latents()
+    others_ND = latents.of_episodes(latents.split.test)
     path = folder / f"plans-{task}.png"
-    _draw(path, scene)
-    return Findings(pictures=(path,))
+    _draw(
+        path,
+        f"{task}: plans of CEM, and what both controllers do",
+        others_ND[:: max(1, len(others_ND) // SHOWN_LATENTS)],
+        candidate_rollouts(model, paths["GC-IDM"][0], z_goal_D),
+        paths,
+        z_goal_D,
+    )
+    return [path]
 
 
 def candidate_rollouts(model: TrainedIDM, z_D: Array, z_goal_D: Array) -> Array:
@@ -102,7 +90,7 @@ def candidate_rollouts(model: TrainedIDM, z_D: Array, z_goal_D: Array) -> Array:
 
     They are taken evenly from all its iterations, from blind guesses to the last ones.
     """
-    world, config = model.world, MPCConfig()
+    world, config = model.world.model, MPCConfig()
     device = next(world.parameters()).device
     z_BTD, goal_BD = (torch.from_numpy(x).to(device) for x in (z_D[None, None], z_goal_D[None]))
     cost, tried = LatentCost(world, z_BTD, goal_BD), []
@@ -122,57 +110,45 @@ def candidate_rollouts(model: TrainedIDM, z_D: Array, z_goal_D: Array) -> Array:
     return torch.cat([start_SD[:, None], later_SHD], dim=1).cpu().numpy()
 
 
-def _way(bench: Bench, pool: SimulatorPool, attempt: Pair, encode: FrameEncoder) -> Array:
-    """Latents (T, D) of an execution."""
-    run = bench.run
-    controller = run.method.make(run.seed)
-    (episode,) = run_wave(controller, pool, [attempt], budget=bench.setting.budget)
-    return _encoded(encode, episode.frames)
-
-
 def _encoded(encode: FrameEncoder, frames: Array) -> Array:
-    return encode(torch.from_numpy(frames)).cpu().numpy()
+    return encode(torch.tensor(frames)).cpu().numpy()  # a copy: pairs are read-only
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scene:
-    """What there is to draw of one attempt."""
+def _draw(
+    path: Path,
+    title: str,
+    others_ND: Array,
+    plans_SHD: Array,
+    paths_TD: Mapping[str, Array],
+    z_goal_D: Array,
+) -> None:
+    """Plans and paths on the plane in which they differ most.
 
-    task: str
-    others: Array  # (N, D), held-out latents
-    plans: Array  # (S, H + 1, D)
-    goal: Array  # (D,)
-    ways: dict[str, Array]  # (T, D) by method
-
-
-def _draw(path: Path, scene: _Scene) -> None:
-    """Plans and ways on the plane in which the plans and ways differ most.
-
-    A plane, not t-SNE as in the paper: straight lines stay straight, and what looks nearer to the
-    goal is nearer in these two directions.
+    Not t-SNE, as in the paper: straight lines stay straight, and what looks nearer to the goal is
+    nearer in these two directions.
     """
-    sample_plans = np.concatenate([*scene.ways.values(), scene.plans.reshape(-1, len(scene.goal))])
-    centre_D = sample_plans.mean(axis=0)
-    axes_2D = np.linalg.svd(sample_plans - centre_D, full_matrices=False)[2][:2]
+    sample_ND = np.concatenate([*paths_TD.values(), plans_SHD.reshape(-1, len(z_goal_D))])
+    centre_D = sample_ND.mean(axis=0)
+    axes_2D = np.linalg.svd(sample_ND - centre_D, full_matrices=False)[2][:2]
 
     def place(z: Array) -> Array:
         return (z - centre_D) @ axes_2D.T
 
     figure = new_figure(7.5, 5.6)
-    add_heading(figure, f"{scene.task}: what CEM tries out, and what is done")
+    add_heading(figure, title)
     axes = figure.add_subplot()
     style_axes(axes, "")
-    x, y = place(scene.others).T
+    x, y = place(others_ND).T
     axes.scatter(x, y, s=3, color=PALE, label="held-out latents", zorder=1)
-    for number, plan_HD in enumerate(scene.plans):
-        label = f"{len(scene.plans)} of CEM's plans" if number == 0 else None
+    for number, plan_HD in enumerate(plans_SHD):
+        label = f"{len(plans_SHD)} of CEM's plans" if number == 0 else None
         axes.plot(*place(plan_HD).T, color=ORANGE, alpha=0.2, linewidth=0.7, label=label)
-    for colour, (name, way_TD) in zip((GREEN, VERMILION), scene.ways.items(), strict=True):
-        label = f"{name}, {len(way_TD) - 1} steps"
+    for colour, (name, path_TD) in zip((GREEN, VERMILION), paths_TD.items(), strict=True):
+        label = f"{name}, {len(path_TD) - 1} steps"
         axes.plot(
-            *place(way_TD).T, color=colour, linewidth=2, marker=".", markersize=5, label=label
+            *place(path_TD).T, color=colour, linewidth=2, marker=".", markersize=5, label=label
         )
-    start, goal = place(scene.ways["GC-IDM"][0]), place(scene.goal)
+    start, goal = place(paths_TD["GC-IDM"][0]), place(z_goal_D)
     axes.plot(*start, marker="o", markersize=9, color=INK, linestyle="", label="start")
     axes.plot(*goal, marker="*", markersize=15, color=INK, linestyle="", label="goal")
     label_axes(axes, "first principal axis", "second")

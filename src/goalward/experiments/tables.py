@@ -1,51 +1,69 @@
-"""Tables of experiments, from the rows of their cells."""
+"""Tables of results: from the rows of runs to one file a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import fcntl
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from goalward.core.machine import Provenance, this_origin
+from goalward.core.config import parse_config, to_json
+from goalward.core.files import atomic_write
+from goalward.core.machine import Provenance, this_provenance
 from goalward.evaluation.latency import Latency
-from goalward.evaluation.results import EpisodeResult, MethodSummary, summarise_method
-from goalward.experiments.claims import Rows, Times, Verdict, judge_claim
-from goalward.experiments.experiment import Cell, Experiment, Fact, Label, MethodName, Study
-from goalward.experiments.run import Lab, Measured, Outcome
-from goalward.tasks import get_task
+from goalward.evaluation.results import (
+    EpisodeResult,
+    MethodSummary,
+    summarise_method,
+)
+from goalward.experiments.claims import Latencies, Rows, Verdict, decide
+from goalward.experiments.experiment import Analysis, Experiment, Metric, Place, RunSpec, Variant
+from goalward.experiments.run import Outcome
+from goalward.experiments.runner import Runner
+from goalward.experiments.variants import CEM, TASKS
+
+SUFFIX = ".json.gz"
+ROWS = ("entries", "verdicts", "metrics", "pictures")  # what a table has of each task
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One number of a table, with the paper's beside it."""
+    """One variant at one point, with the paper's figure beside it."""
 
     task: str
-    method: MethodName
-    point: Label
+    variant: str  # its label
+    point: str
+    search_size: tuple[int, int] | None  # samples and iterations, where the table varies them
     summary: MethodSummary
     latency: Latency | None
     paper: float | None  # percent
+    outcomes: dict[str, str]  # by seed, 1 or 0 for every pair; empty if they were not kept
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One that is an outcome itself."""
+    """A picture that is a result itself."""
 
     task: str
-    path: str  # beside the table's own
+    path: str  # from the table's folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where a task's numbers come from."""
+    """Where the numbers of a task come from."""
 
     pairs: int  # of start and goal
-    origins: tuple[Provenance, ...]  # none: it was not noted
+    origins: tuple[Provenance, ...]  # empty: unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """What an experiment found."""
+    """What an experiment or analysis found."""
 
     id: str
     title: str
@@ -53,11 +71,11 @@ class Table:
     axis: str
     preset: str
     tasks: tuple[str, ...]
-    entries: tuple[Entry, ...]  # success rates
-    verdicts: tuple[Verdict, ...]
-    facts: tuple[Fact, ...]  # other numbers
-    pictures: tuple[Picture, ...]
-    sources: dict[str, Source]  # of every task, since sittings may be far apart
+    entries: tuple[Entry, ...] = ()  # of an experiment
+    verdicts: tuple[Verdict, ...] = ()
+    metrics: tuple[Metric, ...] = ()  # of an analysis
+    pictures: tuple[Picture, ...] = ()
+    sources: dict[str, Source]  # by task: they may be measured far apart
 
     def __post_init__(self) -> None:
         if {*self.sources} != {*self.tasks}:
@@ -65,7 +83,7 @@ class Table:
 
     @property
     def tasks_by_pairs(self) -> dict[int, list[str]]:
-        """Which tasks were measured on how many pairs: time may not allow as many of each."""
+        """The tasks that were measured on each number of pairs."""
         found: dict[int, list[str]] = {}
         for task in self.tasks:
             found.setdefault(self.sources[task].pairs, []).append(task)
@@ -73,164 +91,218 @@ class Table:
 
     @property
     def shown_pairs(self) -> str:
-        """Their numbers in words."""
+        """Such as `200 pairs (two-room), 100 pairs (push-t)`."""
         found = self.tasks_by_pairs
         if len(found) == 1:
             return f"{next(iter(found))} pairs"
         return ", ".join(f"{pairs} pairs ({', '.join(tasks)})" for pairs, tasks in found.items())
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether its numbers are of start and goal pairs."""
+        return bool(self.entries) or any(one.count is not None for one in self.metrics)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing was found."""
-        return not (self.entries or self.facts or self.pictures)
+        return not (self.entries or self.metrics or self.pictures)
+
+    def of_task(self, task: str) -> Table:
+        """The part of a task."""
+        rows: dict[str, Any] = {
+            name: tuple(row for row in getattr(self, name) if row.task == task) for name in ROWS
+        }
+        return replace(self, tasks=(task,), sources={task: self.sources[task]}, **rows)
 
 
-def all_cells(experiments: Sequence[Experiment | Study], tasks: Sequence[str] = ()) -> list[Cell]:
-    """Every cell once, the tasks one after the other so that simulators are shared.
-
-    Raises:
-        ValueError: a task is unknown, or none of the experiments has it.
-    """
-    for task in tasks:
-        if not any(get_task(task).name in experiment.tasks for experiment in experiments):
-            raise ValueError(f"none of these experiments is about task {task}")
-    found = [
-        cell
-        for experiment in experiments
-        if isinstance(experiment, Experiment)
-        for task in experiment.tasks
-        if not tasks or task in tasks
-        for _, _, cell in experiment.cells(task)
-    ]
-    return sorted(dict.fromkeys(found), key=lambda cell: (cell.task, cell.protocol))
-
-
-def used_cells(experiments: Sequence[Experiment | Study], tasks: Sequence[str] = ()) -> list[Cell]:
-    """Those whose models are looked at by a study."""
-    return [
-        cell
-        for study in experiments
-        if isinstance(study, Study)
-        for task in study.tasks
-        if not tasks or task in tasks
-        for cell in study.uses(task)
-    ]
-
-
-def ready_tasks(
-    lab: Lab, one: Experiment | Study, found: Outcome, tasks: Sequence[str] = ()
-) -> list[str]:
-    """Its tasks of which all could be run, or prepared."""
-
-    def is_ready(task: str) -> bool:
-        if isinstance(one, Experiment):
-            return all(cell in found.cells for _, _, cell in one.cells(task))
-        cells = map(lab.plain, one.uses(task))
-        return not any(f.work.is_for(cell) for cell in cells for f in found.failures)
-
-    return [task for task in one.tasks if (not tasks or task in tasks) and is_ready(task)]
-
-
-def tabulate(
-    lab: Lab,
-    one: Experiment | Study,
-    folder: Path,
-    *,
-    cells: Mapping[Cell, Measured],
-    tasks: Sequence[str],
+def measured_table(
+    runner: Runner, one: Experiment | Analysis, task: str, outcome: Outcome, folder: Path
 ) -> Table:
-    """The table of an experiment whose cells were run; it is empty without tasks.
-
-    Args:
-        lab: Where it is run.
-        one: The experiment, or a study.
-        folder: Where pictures go.
-        cells: What they gave.
-        tasks: Those that it is to have.
-    """
-    sources: dict[str, Source] = {}
-    entries: list[Entry] = []
-    verdicts: list[Verdict] = []
-    facts: list[Fact] = []
-    pictures: list[Picture] = []
-    for task in tasks:
-        if isinstance(one, Study):
-            found = one.measure(lab, task, folder)
-            facts += found.facts
-            paths = (path.relative_to(folder).as_posix() for path in found.pictures)
-            pictures += [Picture(task=task, path=path) for path in paths]
-            origins = [this_origin()]
-        else:
-            places, times = _collect(lab, one, task, cells)
-            origins = [o for _, _, cell in one.cells(task) for o in cells[cell].origins]
-            origins += [this_origin()] if times else []
-            entries += entries_of(one, task, places, times)
-            verdicts += verdicts_on(one, task, places, times)
-        sources[task] = Source(pairs=lab.pairs, origins=_each_once(origins))
+    """The table of one task, after its runs; the pictures of an analysis go into the folder."""
+    here = [this_provenance()]
+    if isinstance(one, Analysis):
+        found = [*one.measure(runner, task, folder)]
+        paths = (each.relative_to(folder).as_posix() for each in found if isinstance(each, Path))
+        parts: dict[str, Any] = {
+            "metrics": tuple(each for each in found if isinstance(each, Metric)),
+            "pictures": tuple(Picture(task=task, path=path) for path in paths),
+        }
+        origins = here
+    else:
+        runs = {spec: outcome.results[spec] for _, _, spec in one.runs(task)}
+        latencies = _latencies(runner, one, task)
+        rows = rows_by_place(one, task, runner, {spec: each.rows for spec, each in runs.items()})
+        parts = {
+            "entries": tuple(entries_of(one, task, rows, latencies)),
+            "verdicts": tuple(verdicts_of(one, task, rows, latencies)),
+        }
+        known = [origin for each in runs.values() for origin in each.provenance]
+        origins = known + (here if latencies else [])
+    unique = tuple(o for k, o in enumerate(origins) if o not in origins[:k])
     return Table(
         id=one.id,
         title=one.title,
         paper=one.paper,
         axis=one.axis,
-        preset=lab.preset,
-        tasks=tuple(tasks),
-        entries=tuple(entries),
-        verdicts=tuple(verdicts),
-        facts=tuple(facts),
-        pictures=tuple(pictures),
-        sources=sources,
+        preset=runner.preset,
+        tasks=(task,),
+        sources={task: Source(pairs=runner.pairs, origins=unique)},
+        **parts,
     )
-
-
-def _each_once(origins: Sequence[Provenance]) -> tuple[Provenance, ...]:
-    return tuple(o for k, o in enumerate(origins) if o not in origins[:k])
-
-
-def entries_of(experiment: Experiment, task: str, rows: Rows, times: Times) -> list[Entry]:
-    """The numbers of one task, from rows by place in the table and times by method."""
-    return [
-        Entry(
-            task=task,
-            method=method,
-            point=point,
-            summary=summarise_method(found),
-            latency=times.get(method),
-            paper=experiment.figure(task, point, method),
-        )
-        for (method, point), found in rows.items()
-    ]
-
-
-def verdicts_on(experiment: Experiment, task: str, rows: Rows, times: Times) -> list[Verdict]:
-    """What the same rows and times say about the experiment's claims."""
-    judged = (judge_claim(claim, task, rows, times) for claim in experiment.claims)
-    return [verdict for verdict in judged if verdict is not None]
-
-
-def _collect(
-    lab: Lab, experiment: Experiment, task: str, known: Mapping[Cell, Measured]
-) -> tuple[Rows, dict[MethodName, Latency]]:
-    """Rows of all seeds by place in the table, and times by method."""
-    rows = rows_by_place(experiment, task, lab.pairs, lambda cell: known[cell].rows)
-    if not experiment.timed:
-        return rows, {}
-    timed: dict[MethodName, Cell] = {}
-    for _, method, cell in experiment.cells(task):
-        timed.setdefault(method, cell)
-    return rows, lab.times(list(timed.values()))
 
 
 def rows_by_place(
     experiment: Experiment,
     task: str,
-    pairs: int,
-    rows_of: Callable[[Cell], Sequence[EpisodeResult]],
-) -> Rows:
-    """Rows of all seeds by method and point, without the points that take more pairs."""
-    rows: dict[tuple[MethodName, Label], list[EpisodeResult]] = {}
-    for point, method, cell in experiment.cells(task):
-        first = pairs if point.first is None else point.first
-        if first <= pairs:
-            kept = (row for row in rows_of(cell) if row.pair < first)
-            rows.setdefault((method, point.label), []).extend(kept)
+    runner: Runner,
+    results: Mapping[RunSpec, Sequence[EpisodeResult]],
+) -> dict[Place, list[EpisodeResult]]:
+    """Rows of all seeds by variant and point, without points that need more pairs."""
+    rows: dict[Place, list[EpisodeResult]] = {}
+    for point, variant, spec in experiment.runs(task):
+        first = runner.pairs if point.first is None else point.first
+        if first > runner.pairs:
+            continue
+        pairs = {*range(first)}
+        if task in point.subset:
+            pairs &= runner.subset(spec, point.subset[task])
+        if pairs:
+            kept = (row for row in results[spec] if row.pair in pairs)
+            rows.setdefault((variant, point.label), []).extend(kept)
     return rows
+
+
+def _latencies(runner: Runner, experiment: Experiment, task: str) -> dict[Variant, Latency]:
+    if not experiment.timed:
+        return {}
+    first: dict[Variant, RunSpec] = {}
+    for _, variant, spec in experiment.runs(task):
+        first.setdefault(variant, spec)
+    return dict(zip(first, runner.latencies(list(first.values())), strict=True))
+
+
+def entries_of(
+    experiment: Experiment, task: str, rows: Rows, latencies: Latencies
+) -> Iterator[Entry]:
+    """The entries of one task; each is compared with CEM where that is there."""
+    for (variant, point), found in rows.items():
+        reference = () if variant == CEM else rows.get((CEM, point), ())
+        same_pairs = {row.pairs for row in found} == {row.pairs for row in reference}
+        yield Entry(
+            task=task,
+            variant=variant.label,
+            point=point,
+            search_size=variant.search_size,
+            summary=summarise_method(found, reference=reference if same_pairs else ()),
+            latency=latencies.get(variant),
+            paper=experiment.figure(task, point, variant),
+            outcomes=outcomes_of(found),
+        )
+
+
+def outcomes_of(rows: Sequence[EpisodeResult]) -> dict[str, str]:
+    """By seed, 1 for each pair that was solved and 0 for the others, in the order of the pairs."""
+    found: dict[str, str] = {}
+    for row in sorted(rows, key=lambda row: (row.seed, row.pair)):
+        found[str(row.seed)] = found.get(str(row.seed), "") + str(int(row.success))
+    return found
+
+
+def verdicts_of(
+    experiment: Experiment, task: str, rows: Rows, latencies: Latencies
+) -> Iterator[Verdict]:
+    """Verdicts on the claims of the experiment."""
+    for claim in experiment.claims:
+        verdict = decide(claim, task, rows, latencies)
+        if verdict is not None:
+            yield verdict
+
+
+def merged(old: Table, new: Table) -> Table:
+    """The new table with the tasks of the old one that it lacks."""
+    parts = {task: (new if task in new.tasks else old) for task in (*old.tasks, *new.tasks)}
+    tasks = sorted(parts, key=lambda task: TASKS.index(task) if task in TASKS else len(TASKS))
+    chosen = [parts[task].of_task(task) for task in tasks]
+    rows: dict[str, Any] = {
+        name: tuple(row for part in chosen for row in getattr(part, name)) for name in ROWS
+    }
+    sources = {task: parts[task].sources[task] for task in tasks}
+    return replace(new, tasks=tuple(tasks), sources=sources, **rows)
+
+
+def read_table(path: Path) -> Table:
+    """Read a table that `save_table` wrote."""
+    try:
+        return parse_config(Table, gzip.decompress(path.read_bytes()), path)
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(
+            f"{path}: not a table of this version of `goalward reproduce` ({error}): give another "
+            "--out, or delete it"
+        ) from error
+
+
+def save_table(folder: Path, table: Table) -> Table:
+    """Write a table with the tasks of a stored one that it lacks; returns all of it."""
+    path = folder / f"{table.id}{SUFFIX}"
+    with _locked(folder):
+        whole = merged(read_table(path), table) if path.exists() else table
+        text = json.dumps(to_json(whole), separators=(",", ":"), allow_nan=False)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return whole
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Other processes wait: a table must have what each of them adds."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def require_compatible(folder: Path, chosen: Sequence[Experiment | Analysis], pairs: int) -> None:
+    """Refuse to mix new results with stored ones that they do not compare with.
+
+    Args:
+        folder: Of the stored tables.
+        chosen: What will be measured, with the tasks to measure.
+        pairs: On how many pairs.
+
+    Raises:
+        ValueError: a stored table has one of the tasks with more pairs, or another task that was
+            measured when the catalog had other claims or entries.
+    """
+    for one in chosen:
+        path = folder / f"{one.id}{SUFFIX}"
+        if not path.exists():
+            continue
+        table = read_table(path)
+        for task, source in table.sources.items():
+            if task in one.tasks and source.pairs > pairs:
+                raise ValueError(
+                    f"{path} has {task} measured on {source.pairs} pairs, more than {pairs}; "
+                    f"give --pairs {source.pairs}, or another --out"
+                )
+            if task in one.tasks or isinstance(one, Analysis):
+                continue
+            if not is_current(table, task, one):
+                raise ValueError(
+                    f"{path} has {task} measured with other claims or entries; measure it as well "
+                    f"(--tasks {' '.join((*one.tasks, task))}), or give another --out"
+                )
+
+
+def is_current(table: Table, task: str, experiment: Experiment) -> bool:
+    """Whether the table has the entries and claims of a task that the catalog has today."""
+    places = {(v.label, p.label) for p, v, _ in experiment.runs(task)}
+    found = {(e.variant, e.point) for e in table.entries if e.task == task}
+    known = {v.claim for v in table.verdicts if v.task == task}
+    due = {
+        claim.wording
+        for claim in experiment.claims
+        if task in claim.tasks and {(v.label, p) for v, p in (claim.better, claim.worse)} <= found
+    }
+    return found <= places and due == known

@@ -109,7 +109,7 @@ class LatentCost:
 
     Summed over the D numbers, as in stable-worldmodel. It can be differentiated.
 
-    Plans are rolled out at most `max_rollouts` at a time, in pieces of whole environments where
+    Plans are rolled out at most `MAX_ROLLOUTS` at a time, in pieces of whole environments where
     they fit. With more than half as many plans each, as by default, every environment has its own
     pieces: its costs are then the same to the last bit, whatever the other environments are.
 
@@ -118,7 +118,6 @@ class LatentCost:
         z_BTD: Latents that are known, the last one being now.
         z_goal_BD: The goals' latents.
         actions_BTA: The T - 1 action blocks (z-scored) between the known latents, if T > 1.
-        max_rollouts: Bounds the memory.
 
     Attributes:
         predictor_calls: Made so far for each environment: H a plan.
@@ -131,22 +130,21 @@ class LatentCost:
         z_goal_BD: Tensor,
         *,
         actions_BTA: Tensor | None = None,
-        max_rollouts: int = MAX_ROLLOUTS,
     ) -> None:
         if actions_BTA is None:
             actions_BTA = z_BTD.new_empty(len(z_BTD), 0, model.config.block_dim)
         self.predictor_calls = 0
-        self._model, self._max_rollouts = model, max_rollouts
+        self._model = model
         self._z_BTD, self._z_goal_BD, self._actions_BTA = z_BTD, z_goal_BD, actions_BTA
 
     def __call__(self, plans_BSHA: Tensor) -> Tensor:
         """Costs (B, S) of z-scored plans (B, S, H, A)."""
         batch, samples, horizon, _ = plans_BSHA.shape
-        environments = max(1, self._max_rollouts // samples)
+        environments = max(1, MAX_ROLLOUTS // samples)
         rows = []
         for first in range(0, batch, environments):
             where = slice(first, first + environments)
-            pieces = plans_BSHA[where].split(self._max_rollouts, dim=1)
+            pieces = plans_BSHA[where].split(MAX_ROLLOUTS, dim=1)
             rows.append(torch.cat([self._piece(where, piece_BSHA) for piece_BSHA in pieces], dim=1))
         self.predictor_calls += samples * horizon
         return torch.cat(rows)

@@ -10,13 +10,23 @@ action block.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from inspect import isfunction
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from goalward.core.config import require_at_least, require_types
+from goalward.core.config import (
+    AtLeastTwo,
+    Fraction,
+    NonNegative,
+    NonNegativeFloat,
+    Positive,
+    PositiveFloat,
+    config,
+)
+from goalward.core.registry import Registry
 
 CostFn = Callable[[Tensor], Tensor]  # plans (B, S, H, A) to costs (B, S)
 NoiseFn = Callable[[int], Tensor]  # S to standard normal numbers (B, S, H, A)
@@ -74,8 +84,26 @@ def best_plans(plans_BSHA: Tensor, costs_BS: Tensor, number: int) -> tuple[Tenso
     return plans_BSHA[rows_B1, chosen_BK], costs_BK
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CEM:
+@config
+class Sampling:
+    """What the solvers share that sample plans and keep the best of them."""
+
+    kind: str
+    num_samples: Positive = 300
+    num_iters: Positive = 30
+    num_elites: AtLeastTwo = 30  # one has no standard deviation
+    init_std: PositiveFloat = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
+
+    def __post_init__(self) -> None:
+        if self.num_elites > self.num_samples:
+            raise ValueError(
+                f"num_elites must be at most num_samples = {self.num_samples}, got "
+                f"{self.num_elites}"
+            )
+
+
+@config
+class CEM(Sampling):
     """The cross-entropy method, the paper's baseline; see `Solver`.
 
     As in stable-worldmodel, the mean is one of the candidates, the elites' standard deviation is
@@ -83,13 +111,6 @@ class CEM:
     """
 
     kind: Literal["cem"] = "cem"
-    num_samples: int = 300
-    num_iters: int = 30
-    num_elites: int = 30
-    init_std: float = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
-
-    def __post_init__(self) -> None:
-        require_sampling(self, least_elites=2)  # one has no standard deviation
 
     @torch.inference_mode()
     def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
@@ -102,8 +123,8 @@ class CEM:
         return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ICEM:
+@config
+class ICEM(Sampling):
     """CEM with coloured noise, kept elites and a momentum; see `Solver`.
 
     As in stable-worldmodel, which leaves out parts of the publication: the number of samples does
@@ -111,30 +132,21 @@ class ICEM:
     returned, not the best plan.
 
     stable-worldmodel clips candidates, which are z-scored, to the bounds of raw actions: to one
-    standard deviation where the bounds are -1 and 1, as in all four tasks. `clip` does the same,
-    so that results compare; None leaves candidates as they are.
+    standard deviation where the bounds are -1 and 1, as in all four tasks. `clip` does the same
+    for comparable results; None leaves candidates as they are.
     """
 
     kind: Literal["icem"] = "icem"
-    num_samples: int = 300
-    num_iters: int = 30
-    num_elites: int = 30
-    init_std: float = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
-    noise_beta: float = 2.0  # the noise's power falls with frequency to this power; 0 is white
-    momentum: float = 0.1  # share of the old mean and std; the publication's alpha
-    num_kept: int = 5  # elites that are candidates again; stable-worldmodel's `n_elite_keep`
-    clip: float | None = 1.0  # greatest size of a candidate's numbers
+    noise_beta: NonNegativeFloat = 2.0  # power falls with frequency to this power; 0 is white
+    momentum: Fraction = 0.1  # share of the old mean and std; the publication's alpha
+    num_kept: NonNegative = 5  # elites that are candidates again; theirs is `n_elite_keep`
+    clip: PositiveFloat | None = 1.0  # largest absolute value of a candidate's numbers
 
     def __post_init__(self) -> None:
-        require_sampling(self, least_elites=2)
-        require_at_least(self, 0, "noise_beta", "momentum", "num_kept")
-        if self.momentum >= 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+        Sampling.__post_init__(self)
         most = min(self.num_elites, self.num_samples - 1)  # the mean has a place as well
         if self.num_kept > most:
-            raise ValueError(f"num_kept must lie in 0 .. {most}, got {self.num_kept}")
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip must be above 0, got {self.clip}")
+            raise ValueError(f"num_kept must be at most {most}, got {self.num_kept}")
 
     @torch.inference_mode()
     def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
@@ -172,8 +184,8 @@ def coloured(white_BSHA: Tensor, beta: float) -> Tensor:
     return noise_BSHA / noise_BSHA.std(dim=-2, keepdim=True).clamp(min=1e-8)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MPPI:
+@config
+class MPPI(Sampling):
     """Weights of exp(-cost / temperature) over the elites; see `Solver`.
 
     As in stable-worldmodel, only the elites are weighted, the mean is one of the candidates, the
@@ -182,16 +194,8 @@ class MPPI:
     """
 
     kind: Literal["mppi"] = "mppi"
-    num_samples: int = 300
-    num_iters: int = 30
-    num_elites: int = 30
-    init_std: float = 1.0  # of z-scored actions; stable-worldmodel calls it `var_scale`
-    temperature: float = 0.5  # in units of the cost
-
-    def __post_init__(self) -> None:
-        require_sampling(self, least_elites=1)
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+    num_elites: Positive = 30
+    temperature: PositiveFloat = 0.5  # in units of the cost
 
     @torch.inference_mode()
     def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
@@ -205,7 +209,7 @@ class MPPI:
         return Plan(actions=mean_BHA, cost=costs_BK.mean(dim=1))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class Gradient:
     """Gradient descent from the mean and from plans around it; see `Solver`.
 
@@ -217,16 +221,10 @@ class Gradient:
     """
 
     kind: Literal["gradient"] = "gradient"
-    num_samples: int = 2
-    num_iters: int = 30
-    init_std: float = 1.0  # of the plans around the mean, which is the first plan itself
-    lr: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "num_samples", "num_iters")
-        if min(self.init_std, self.lr) <= 0:
-            raise ValueError(f"init_std and lr must be above 0, got {self.init_std} and {self.lr}")
+    num_samples: Positive = 2
+    num_iters: Positive = 30
+    init_std: PositiveFloat = 1.0  # of the plans around the mean, which is the first plan itself
+    lr: PositiveFloat = 1.0
 
     def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
         """Search; see `Solver`."""
@@ -245,18 +243,19 @@ class Gradient:
         return Plan(actions=best_B1HA[:, 0], cost=least_B1[:, 0])
 
 
-def require_sampling(config: CEM | ICEM | MPPI, *, least_elites: int) -> None:
-    """Refuse settings that no solver by sampling can work with."""
-    require_types(config)
-    require_at_least(config, 1, "num_samples", "num_iters")
-    if not least_elites <= config.num_elites <= config.num_samples:
-        raise ValueError(
-            f"num_elites must lie in {least_elites} .. num_samples = {config.num_samples}, "
-            f"got {config.num_elites}"
-        )
-    if config.init_std <= 0:
-        raise ValueError(f"init_std must be above 0, got {config.init_std}")
+SOLVERS: Registry[type[Solver]] = Registry(
+    "solver",
+    {
+        "cem": "goalward.planning.solvers:CEM",
+        "icem": "goalward.planning.solvers:ICEM",
+        "mppi": "goalward.planning.solvers:MPPI",
+        "gradient": "goalward.planning.solvers:Gradient",
+    },
+    # A class of settings whose instances can be called.
+    lambda thing: isinstance(thing, type) and is_dataclass(thing) and isfunction(thing.__call__),
+)
 
 
-AnySolver = CEM | ICEM | MPPI | Gradient
-SOLVERS: dict[str, type[AnySolver]] = {"cem": CEM, "icem": ICEM, "mppi": MPPI, "gradient": Gradient}
+def register_solver(name: str, solver_type: type[Solver]) -> None:
+    """Lets a name stand for your solver: a frozen dataclass of settings that is a `Solver`."""
+    SOLVERS.register(name, solver_type)

@@ -1,4 +1,4 @@
-"""Interpolation planning (Appendix D.4): a line in latent space, decoded by the pairwise IDM.
+"""Waypoints (Appendix D.4): a straight line in latent space, decoded by the pairwise IDM.
 
 Shapes: B environments, S candidate paths, P + 1 points of a path, H model steps, T known latents, D
 latent numbers, R numbers of a raw action.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,27 +15,22 @@ from torch import Tensor
 from goalward import defaults
 from goalward.control.checkpoint import TrainedIDM
 from goalward.control.networks import PairwiseIDM
-from goalward.core.arrays import Array
-from goalward.core.config import require_at_least, require_types
+from goalward.core.config import NonNegative, NonNegativeFloat, Positive, config
 from goalward.planning.mpc import ActionQueue, PlanningController
-from goalward.world.checkpoint import World
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class WaypointsConfig:
     """How paths are drawn and decoded."""
 
-    horizon: int = 25  # raw actions of a path
-    commit: int = 25  # of those, how many are executed before the next path
-    refinements: int = 0  # times that a path is corrected by the predictor
-    candidates: int = 1  # paths; the one predicted to end nearest the goal is executed
-    spread: float = 0.3  # of the other candidates: standard deviation in the middle of the path
-    seed: int = defaults.SEED
+    horizon: Positive = 25  # raw actions of a path
+    commit: Positive = 25  # of those, how many are executed before the next path
+    refinements: NonNegative = 0  # times that a path is corrected by the predictor
+    candidates: Positive = 1  # paths; the one predicted to end nearest the goal is executed
+    spread: NonNegativeFloat = 0.3  # standard deviation of other candidates, midway
+    seed: NonNegative = defaults.SEED
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "horizon", "commit", "candidates")
-        require_at_least(self, 0, "refinements", "spread", "seed")
         if self.commit > self.horizon:
             raise ValueError(f"commit must be at most horizon = {self.horizon}, got {self.commit}")
 
@@ -49,31 +43,25 @@ class WaypointController(PlanningController):
     """
 
     def __init__(self, model: TrainedIDM, config: WaypointsConfig) -> None:
-        metadata = model.metadata
-        super().__init__(
-            World(model=model.world, actions=metadata.action_scale, id=metadata.world_id),
-            action_low=metadata.action_low,
-            action_high=metadata.action_high,
-            seed=config.seed,
-        )
+        low, high = model.metadata.action_low, model.metadata.action_high
+        super().__init__(model.world, low, high, commit=config.commit, seed=config.seed)
         if not isinstance(model.network, PairwiseIDM):
             raise ValueError("waypoints need a pairwise model; train one with --kind pairwise")
         self._config, self._network = config, model.network
-        for name, skip in (
-            ("pairwise model", model.network.config.frameskip),
-            ("world model", self.model.config.frameskip),
-        ):
-            if config.horizon % skip:
-                raise ValueError(
-                    f"horizon must be a multiple of {skip}, the frameskip of the {name}, got "
-                    f"{config.horizon}"
-                )
+        skip = math.lcm(model.network.config.frameskip, self.model.config.frameskip)
+        if config.horizon % skip:
+            raise ValueError(
+                f"horizon must be a multiple of {skip}, the frameskip of the models, got "
+                f"{config.horizon}"
+            )
         points = config.horizon // self._network.config.frameskip + 1
         device = next(model.network.parameters()).device
         self._share_P1 = torch.linspace(0, 1, points, device=device)[:, None]  # of the way
 
     @torch.inference_mode()
-    def plan(self, queues: Sequence[ActionQueue], z_BTD: Tensor, z_goal_BD: Tensor) -> Array:
+    def plan(
+        self, queues: Sequence[ActionQueue], z_BTD: Tensor, z_goal_BD: Tensor
+    ) -> tuple[Tensor, int]:
         """Decode candidate paths, and return each environment's best."""
         z_BD, config = z_BTD[:, -1], self._config
         blocks_BSHA = self._decode(self._paths(z_BD, z_goal_BD, queues))
@@ -86,9 +74,7 @@ class WaypointController(PlanningController):
             best_B = (ends_BSD - z_goal_BD[:, None]).square().sum(dim=-1).argmin(dim=1)
             best_BHA = blocks_BSHA[torch.arange(len(best_B), device=best_B.device), best_B]
         rollouts = config.refinements + (config.candidates > 1)
-        for queue in queues:
-            queue.predictor_calls += rollouts * config.candidates * blocks_BSHA.shape[2]
-        return self.raw_actions.from_blocks(best_BHA)[:, : config.commit]
+        return best_BHA, rollouts * config.candidates * blocks_BSHA.shape[2]
 
     def _paths(self, z_BD: Tensor, z_goal_BD: Tensor, queues: Sequence[ActionQueue]) -> Tensor:
         """Straight lines (B, S, P + 1, D); all candidates but the first bulge at random."""

@@ -1,128 +1,135 @@
-"""An exported controller in control: no torch, one call of ONNX Runtime a decision.
+"""An exported controller: ONNX Runtime computes its actions, without torch.
 
-Shapes: B environments, D latent numbers, A numbers of an action.
+Shapes: M environments that are asked, D latent numbers.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from goalward.control.controller import Environments, as_batch
-from goalward.control.horizon import HorizonConfig
+from goalward.control.controller import BatchController, Index
 from goalward.core.arrays import Array
-from goalward.core.checks import one_line
-from goalward.core.config import parse_config
-from goalward.data.splits import SplitConfig
+from goalward.core.checks import as_path, one_line
+from goalward.core.files import require_sealed
 
 if TYPE_CHECKING:
     import onnxruntime
 
-
-CARD = "goalward"  # the metadata's key
+METADATA, CHECKSUM = "goalward", "checksum"  # keys of the file's metadata
 FRAMES, GOALS, STEPS = "frames", "goals", "steps_left"  # the graph's inputs
 ACTIONS, LATENTS = "actions", "latents"  # and its outputs
+FORMAT, VERSION = "goalward-onnx", 1
 SUFFIX = ".onnx"  # of the file's name
 INSTALL = "pip install 'goalward[export]'"
+REMEDY = "write it again with `goalward export`"
+MOST_BYTES = 2**31  # of an ONNX file
+# The key under which a tensor names another file, where its numbers are. Any spelling of the
+# format has these bytes, and our files have them nowhere else.
+EXTERNAL = b"location"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class OnnxMetadata:
     """What a file is, and what it was made from."""
 
-    format: Literal["goalward-onnx"] = "goalward-onnx"
-    version: Literal[1] = 1
+    format: str = FORMAT
+    version: int = VERSION
     task: str | None
     model_id: str  # of the controller that it was made from
     world_id: str
     image_size: int
     latent_dim: int
     action_dim: int
-    horizon: HorizonConfig
-    split: SplitConfig  # which episodes its training held out
+    horizon: dict[str, Any]  # a `HorizonConfig`
+    split: dict[str, Any]  # a `SplitConfig`: which episodes its training held out
+
+    def __post_init__(self) -> None:
+        if (self.format, self.version) != (FORMAT, VERSION):
+            raise ValueError(f"expected format {FORMAT} {VERSION}")
 
 
-class OnnxController:
-    """A `Controller` that gives an exported file's actions.
+class OnnxController(BatchController[Array]):
+    """A `Controller` that gives an exported file's actions; its states are the goals' latents.
 
     Args:
-        path: What `goalward export` wrote.
-        threads: CPU threads (default: as many as there are cores).
+        path: The file that `goalward export` wrote.
+        threads: CPU threads (default: one for each core).
 
     Raises:
-        ValueError: the file is something else or damaged, or ONNX Runtime is not installed.
+        ValueError: the file is damaged or something else; the message says what to do.
     """
 
     def __init__(self, path: str | Path, *, threads: int | None = None) -> None:
-        self._session = _open(Path(path), threads)
+        super().__init__()
+        path = as_path(path)
+        self._session = _session(_content(path), path, threads or 0)
         facts = self._session.get_modelmeta().custom_metadata_map
-        if CARD not in facts:
-            raise ValueError(f"{path}: not a controller; give a file that `goalward export` wrote")
-        self.metadata = parse_config(OnnxMetadata, facts[CARD].encode(), path)
-        self._environments = Environments()
-        self._goals_BD = np.empty((0, self.metadata.latent_dim), dtype=np.float32)
+        self.metadata = _parse(facts.get(METADATA, ""), path)
+        _require_sizes(self._session, self.metadata, path)
+        self.image_size = self.metadata.image_size
 
-    def reset(
-        self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
-    ) -> None:
-        """Take new goals; see `Controller.reset`. Each is encoded once, here."""
-        self._require_size(goals)
-        frames, where = self._environments.reset(goals, budget, environments)
-        nowhere_BD = np.zeros((len(frames), self.metadata.latent_dim), dtype=np.float32)
-        z_goal_BD = self._run(LATENTS, frames, nowhere_BD, np.ones(len(frames), dtype=np.int64))
-        if environments is None:
-            self._goals_BD = z_goal_BD
-        else:
-            self._goals_BD[where] = z_goal_BD
+    def start(self, goals: Array) -> Sequence[Array]:
+        """Encode each goal once."""
+        none_MD = np.zeros((len(goals), self.metadata.latent_dim), dtype=np.float32)
+        return [*self._run(LATENTS, goals, none_MD, np.ones(len(goals), dtype=np.int64))]
 
-    def act(
-        self,
-        frames: Array,
-        steps_left: npt.ArrayLike | None = None,
-        *,
-        environments: npt.ArrayLike | None = None,
-    ) -> Array:
-        """The next action of every environment; see `Controller.act`."""
-        self._require_size(frames)
-        seen = self._environments.observe(frames, steps_left, environments)
-        goals_BD = self._goals_BD[seen.environments]
-        actions = self._run(ACTIONS, seen.frames, goals_BD, seen.steps_left)
-        return actions[0] if self._environments.single else actions
+    def decide(self, frames: Array, states: Sequence[Array], steps_left: Index) -> Array:
+        """One call of the graph."""
+        return self._run(ACTIONS, frames, np.stack(states), steps_left)
 
-    def _require_size(self, frames: Array) -> None:
-        """Refuse frames of another size before anything has changed."""
-        batch, _ = as_batch(frames, "frames")
-        side = self.metadata.image_size
-        if batch.shape[1:3] != (side, side):
-            raise ValueError(
-                f"frames must be {side} pixels a side, as the file was exported for, got "
-                f"{batch.shape[1]} x {batch.shape[2]}; resize them first"
-            )
-
-    def _run(self, output: str, frames: Array, goals_BD: Array, steps_B: Array) -> Array:
-        (found,) = self._session.run([output], {FRAMES: frames, GOALS: goals_BD, STEPS: steps_B})
+    def _run(self, output: str, frames: Array, goals_MD: Array, steps_M: Index) -> Array:
+        (found,) = self._session.run([output], {FRAMES: frames, GOALS: goals_MD, STEPS: steps_M})
         return np.asarray(found)
 
 
-def _open(path: Path, threads: int | None) -> onnxruntime.InferenceSession:
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise ValueError(f"{path}: needs onnxruntime, which is not installed; {INSTALL}")
+def _content(path: Path) -> bytes:
+    """The bytes of an exported file that is as it was written."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file: give one that `goalward export` wrote")
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise ValueError(f"{path}: has {size} bytes, an ONNX file at most {MOST_BYTES}; {REMEDY}")
+    content = path.read_bytes()
+    require_sealed(content, path, REMEDY)
+    if EXTERNAL in content:
+        raise ValueError(f"{path}: refers to other files, which are never read; {REMEDY}")
+    return content
+
+
+def _session(content: bytes, path: Path, threads: int) -> onnxruntime.InferenceSession:
     import onnxruntime
 
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file; give one that `goalward export` wrote")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
-    if threads is not None:
-        if threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
-        options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads
     try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own kinds derive from Exception alone
-        raise ValueError(f"{path}: no ONNX file, or damaged ({one_line(str(error))})") from error
+        raise ValueError(f"{path}: no ONNX file ({one_line(str(error))}); {REMEDY}") from error
+
+
+def _parse(text: str, path: Path) -> OnnxMetadata:
+    try:
+        return OnnxMetadata(**json.loads(text))
+    except (TypeError, ValueError) as error:  # other names, or other values
+        reason = one_line(str(error))
+        message = f"{path}: not a controller of this version ({reason}); {REMEDY}"
+        raise ValueError(message) from error
+
+
+def _require_sizes(
+    session: onnxruntime.InferenceSession, metadata: OnnxMetadata, path: Path
+) -> None:
+    """Refuse a graph of other sizes than its metadata promise."""
+    side, dim = metadata.image_size, metadata.latent_dim
+    promised = {FRAMES: [side, side, 3], GOALS: [dim], STEPS: []}
+    promised |= {ACTIONS: [metadata.action_dim], LATENTS: [dim]}
+    parts = (*session.get_inputs(), *session.get_outputs())
+    found = {part.name: part.shape[1:] for part in parts}
+    if found != promised:
+        raise ValueError(f"{path}: has sizes {found}, its metadata promise {promised}; {REMEDY}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
+from goalward.core.checks import format_value
 from goalward.core.registry import Registry
 from goalward.tasks.task import Task
 
@@ -25,9 +26,6 @@ def get_task(task: str | Task) -> Task:
 
     Args:
         task: A registered name, `package.module:ATTRIBUTE`, `path/to/file.py:ATTRIBUTE`, or a task.
-
-    Raises:
-        ValueError: the name is unknown; the message offers the nearest one.
     """
     found = task if isinstance(task, Task) else TASKS.get(task)
     if found.name not in TASKS or TASKS.get(found.name) is not found:
@@ -36,17 +34,19 @@ def get_task(task: str | Task) -> Task:
 
 
 def find_task(name: str | None) -> Task | None:
-    """The task that a file names, if there is one of that name here: recordings may be of any."""
+    """The task that a file states, or None: recordings may be of a task that is unknown here."""
     return get_task(name) if name is not None and name in TASKS else None
 
 
 def register_task(task: Task) -> None:
     """Lets a task's name stand for it in this process, also in place of an earlier task."""
-    TASKS.register(getattr(task, "name", ""), task)
+    if not isinstance(task, Task):
+        raise ValueError(f"a goalward.Task is expected, got {format_value(task)}")
+    TASKS.register(task.name, task)
 
 
 def _reduce(task: Task) -> Any:
-    """A task is pickled as the place that it was loaded from; one without a place, by value."""
+    """Pickles a task as the place that it was loaded from; one without a place, by value."""
     place = TASKS.place_of(task)
     return task.__reduce_ex__(2) if place is None else (get_task, (place,))
 

@@ -11,14 +11,14 @@ from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
 from goalward.tasks.task import (
     ProbeTarget,
-    Protocol,
     RenderConfig,
     Simulator,
     State,
     Task,
     TaskPreset,
     clip_action,
-    unsolved_starts,
+    own_protocol,
+    unsolved_protocol,
 )
 
 CUBE_HEIGHT = 0.02  # of its centre when it lies on the table
@@ -36,9 +36,9 @@ class CubeSimulator(Simulator):
     that a restored moment moves and looks exactly as the recorded one did.
     """
 
-    def __init__(self, scene: RenderConfig) -> None:
+    def __init__(self, render: RenderConfig) -> None:
         prepare_gl()
-        self._scene = scene
+        self._render = render
         self._env = make_swm_env(
             "swm/OGBCube-v0", env_type="single", mode="data_collection", visualize_info=False
         )
@@ -47,7 +47,7 @@ class CubeSimulator(Simulator):
         self._mujoco = mujoco
         self._has_goal = False
         self._draw = FastRenderer(
-            self._env._model, "front_pixels", scene.image_size, mesh_cell=MESH_CELL
+            self._env._model, "front_pixels", render.image_size, mesh_cell=MESH_CELL
         )
 
     @property
@@ -115,8 +115,8 @@ class CubeSimulator(Simulator):
 
     def render(self) -> Array:
         """The table from the front; the goal is never drawn."""
-        if self._scene.rendering == "environment":
-            return resized(self._env.render(), self._scene.image_size)
+        if self._render.rendering == "environment":
+            return resized(self._env.render(), self._render.image_size)
         return self._draw(self._env._data)
 
     def close(self) -> None:
@@ -246,21 +246,10 @@ CUBE = Task(
     needs_gl=True,
     make=CubeSimulator,
     protocols={
-        "paper": Protocol(
-            summary="the environment's own: cube within 4 cm of its goal",
-            solved=_cube_there,
-            environments_own=True,
-        ),
-        "moderate": Protocol(
-            summary="cube within 4 cm, solved starts left out",
-            solved=_cube_there,
-            admits=unsolved_starts(_cube_there),
-        ),
-        "strict": Protocol(
-            summary="cube within 3 cm and 15° (24 symmetries) for 3 steps, solved starts left out",
-            solved=_cube_posed,
-            hold=3,
-            admits=unsolved_starts(_cube_posed),
+        "paper": own_protocol("cube within 4 cm of its goal", _cube_there),
+        "moderate": unsolved_protocol("cube within 4 cm", _cube_there),
+        "strict": unsolved_protocol(
+            "cube within 3 cm and 15° (24 symmetries) for 3 steps", _cube_posed, hold=3
         ),
     },
     demonstrators={"oracle": NoisyOracle},

@@ -14,14 +14,14 @@ from goalward.tasks.rendering import resized
 from goalward.tasks.task import (
     Policy,
     ProbeTarget,
-    Protocol,
     RenderConfig,
     Simulator,
     State,
     Task,
     TaskPreset,
     clip_action,
-    unsolved_starts,
+    own_protocol,
+    unsolved_protocol,
     wrap_angle,
 )
 
@@ -38,8 +38,8 @@ STRICT_ANGLE = np.deg2rad(10.0)
 class PushTSimulator(Simulator):
     """stable-worldmodel's PushT, restored without the side effects of its own setter."""
 
-    def __init__(self, scene: RenderConfig) -> None:
-        self._scene = scene
+    def __init__(self, render: RenderConfig) -> None:
+        self._render = render
         self._env = make_swm_env("swm/PushT-v1")
         self._has_goal = False
         self._canvas = SceneCanvas(self._env)
@@ -112,9 +112,9 @@ class PushTSimulator(Simulator):
 
     def render(self) -> Array:
         """Pusher, block and the benchmark's fixed green T; never the goal of the episode."""
-        if self._scene.rendering == "environment":
-            return resized(self._env.render(), self._scene.image_size)
-        return self._canvas(self._env, self._scene.image_size)
+        if self._render.rendering == "environment":
+            return resized(self._env.render(), self._render.image_size)
+        return self._canvas(self._env, self._render.image_size)
 
 
 class SceneCanvas:
@@ -122,7 +122,7 @@ class SceneCanvas:
 
     The environment's own drawing also marks contact points and orders overlapping shapes by the
     insides of the physics engine, which no recorded state holds; here the pusher lies on top and
-    contacts are not marked, so a restored state draws the very frame that was recorded. Pixels
+    contacts are not marked, so a restored state draws exactly the recorded frame. Pixels
     are read straight from the drawing surface.
     """
 
@@ -205,21 +205,10 @@ PUSH_T = Task(
     needs_gl=False,
     make=PushTSimulator,
     protocols={
-        "paper": Protocol(
-            summary="the environment's own: pusher and T within 20 px (4-D norm), T within 20°",
-            solved=_both_there,
-            environments_own=True,
-        ),
-        "moderate": Protocol(
-            summary="as paper, solved starts left out",
-            solved=_both_there,
-            admits=unsolved_starts(_both_there),
-        ),
-        "strict": Protocol(
-            summary="T alone within 10 px and 10° for 3 steps, solved starts left out",
-            solved=_block_there,
-            hold=3,
-            admits=unsolved_starts(_block_there),
+        "paper": own_protocol("pusher and T within 20 px (4-D norm), T within 20°", _both_there),
+        "moderate": unsolved_protocol("as paper", _both_there),
+        "strict": unsolved_protocol(
+            "T alone within 10 px and 10° for 3 steps", _block_there, hold=3
         ),
     },
     demonstrators={"noisy-pusher": NoisyPusher, "pusher": GeometricPusher},

@@ -42,7 +42,7 @@ AGENT_MARGIN = 12.0
 REACHED_DISTANCE = 9.0
 REACHED_ANGLE = float(np.deg2rad(7.0))
 PATIENCE = 120  # steps without progress after which a target is given up
-PHASE_LIMIT = 60  # steps that a walk or a push may last before everything is planned anew
+PHASE_LIMIT = 60  # steps that a walk or a push may last before everything is planned again
 
 # Control: px, px a step, and actions in [-1, 1]. A steady action of 1 is 40 px a step.
 PIXELS_PER_ACTION = 40.0
@@ -316,8 +316,8 @@ class GeometricPusher:
 class NoisyPusher(GeometricPusher):
     """The same with Gaussian noise on its actions, which it then corrects.
 
-    How much is drawn anew for every episode, from none on. A world model that has seen smooth
-    actions only is wrong about others, and a search for plans finds just those.
+    Each episode draws its own noise level, from zero on. A world model that has seen only smooth
+    actions is wrong about others, and a search for plans finds just those.
     """
 
     MOST_NOISE = 0.2  # standard deviation, of actions in [-1, 1]

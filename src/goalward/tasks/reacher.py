@@ -10,14 +10,14 @@ from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
 from goalward.tasks.task import (
     Policy,
     ProbeTarget,
-    Protocol,
     RenderConfig,
     Simulator,
     State,
     Task,
     TaskPreset,
     clip_action,
-    unsolved_starts,
+    own_protocol,
+    unsolved_protocol,
     wrap_angle,
 )
 
@@ -30,9 +30,9 @@ STRICT_DISTANCE = 0.01
 class ReacherSimulator(Simulator):
     """stable-worldmodel's Reacher with the task `qpos_match`."""
 
-    def __init__(self, scene: RenderConfig) -> None:
+    def __init__(self, render: RenderConfig) -> None:
         prepare_gl()
-        self._scene = scene
+        self._render = render
         self._env = make_swm_env("swm/ReacherDMControl-v0", task="qpos_match")
         import mujoco  # only after torch, see make_swm_env
 
@@ -42,7 +42,7 @@ class ReacherSimulator(Simulator):
         self._dm_env._step_limit = float("inf")  # episodes end when their user says so
         self._model = self._env.env.physics.model.ptr
         self._data = self._env.env.physics.data.ptr
-        self._draw = FastRenderer(self._model, self._env.camera_id, scene.image_size)
+        self._draw = FastRenderer(self._model, self._env.camera_id, render.image_size)
 
     def reset(self, rng: np.random.Generator) -> None:
         """An arm at rest in a uniformly drawn pose."""
@@ -79,8 +79,8 @@ class ReacherSimulator(Simulator):
 
     def render(self) -> Array:
         """The arm from above; the goal is never drawn."""
-        if self._scene.rendering == "environment":
-            return resized(self._env.render(), self._scene.image_size)
+        if self._render.rendering == "environment":
+            return resized(self._env.render(), self._render.image_size)
         return self._draw(self._data)
 
     def close(self) -> None:
@@ -168,22 +168,11 @@ REACHER = Task(
     needs_gl=True,
     make=ReacherSimulator,
     protocols={
-        "paper": Protocol(
-            summary="the environment's own: both angles within 0.05 rad, never wrapped",
-            solved=_angles_match,
-            environments_own=True,
+        "paper": own_protocol("both angles within 0.05 rad, never wrapped", _angles_match),
+        "moderate": unsolved_protocol(
+            "both angles within 0.05 rad, shoulder periodic", _periodic_angles_match
         ),
-        "moderate": Protocol(
-            summary="both angles within 0.05 rad, shoulder periodic, solved starts left out",
-            solved=_periodic_angles_match,
-            admits=unsolved_starts(_periodic_angles_match),
-        ),
-        "strict": Protocol(
-            summary="fingertip within 1 cm for 2 steps, solved starts left out",
-            solved=_fingertip_there,
-            hold=2,
-            admits=unsolved_starts(_fingertip_there),
-        ),
+        "strict": unsolved_protocol("fingertip within 1 cm for 2 steps", _fingertip_there, hold=2),
     },
     demonstrators={"targets": JointTargets, "uniform": uniform_actions},
     presets={

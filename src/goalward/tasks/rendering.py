@@ -1,7 +1,7 @@
 """Fast off-screen rendering of MuJoCo scenes on a CPU.
 
-The camera and the scene are the environment's own. What costs time without telling a small image
-anything is left out: multisampling, shadows, reflections, and most of the arm's mesh faces.
+The camera and the scene are the environment's own. What costs time but hardly changes a small
+image is left out: multisampling, shadows, reflections, and most of the arm's mesh faces.
 Instead, small frames are drawn at twice the size and averaged, so that a sub-pixel motion still
 changes them. Physics never sees the render-only copy of the model.
 """
@@ -26,15 +26,14 @@ from goalward.core.arrays import Array
 def resized(frame: Array, image_size: int) -> Array:
     """A uint8 frame of shape (image_size, image_size, 3), never a view of the input.
 
-    Shrinking averages areas: point-sampled shrinking would drop sub-pixel motion, the very thing
+    Shrinking averages areas: point-sampled shrinking would drop sub-pixel motion, exactly what
     a small frame must still show.
     """
     import cv2
 
-    native = frame.shape[0]
-    if native == image_size:
+    if frame.shape[:2] == (image_size, image_size):
         return frame.copy()
-    how = cv2.INTER_AREA if image_size < native else cv2.INTER_LINEAR
+    how = cv2.INTER_AREA if image_size < max(frame.shape[:2]) else cv2.INTER_LINEAR
     small: Array = cv2.resize(frame, (image_size, image_size), interpolation=how)
     return small
 
@@ -60,11 +59,7 @@ def available_backends() -> list[str]:
 
 
 def prepare_gl() -> str:
-    """Set MUJOCO_GL where the user has not, and return the back-end in force.
-
-    Raises:
-        ValueError: no off-screen GL library is installed, or the environment asks for another.
-    """
+    """Set MUJOCO_GL where the user has not, and return the back-end in force."""
     # Mesa's software renderer starts a thread for every core; simulators already run one process
     # for every core, and small frames gain nothing from threads.
     os.environ.setdefault("LP_NUM_THREADS", "1")

@@ -9,13 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from goalward import defaults
 from goalward.core.arrays import Array
-from goalward.core.config import require_types
+from goalward.core.config import config
 from goalward.defaults import PresetName
 
 
@@ -29,27 +31,18 @@ Policy = Callable[[], Array]  # next action for the simulator the policy was mad
 
 Rendering = Literal["fast", "environment"]
 
-MAX_IMAGE_SIZE = 512
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class RenderConfig:
     """How a task is simulated and drawn; the same in collection and in evaluation."""
 
-    image_size: int = defaults.IMAGE_SIZE  # pixels a side
+    image_size: Annotated[int, Field(ge=16, le=512)] = defaults.IMAGE_SIZE  # pixels a side
     rendering: Rendering = "fast"  # "environment": its own slow frames, as in public datasets
     physics: str = "environment"
 
-    def __post_init__(self) -> None:
-        require_types(self)
-        if not 16 <= self.image_size <= MAX_IMAGE_SIZE:
-            raise ValueError(
-                f"image_size must be between 16 and {MAX_IMAGE_SIZE}, got {self.image_size}"
-            )
-
 
 class Simulator(ABC):
-    """One running environment: deterministic, restorable, drawn at the scene's image size.
+    """One running environment: deterministic, restorable, drawn at the configured image size.
 
     Nothing survives a `reset` or a `restore`, so an episode is a function of its random generator
     alone, whichever process ran it and whatever that process ran before.
@@ -67,16 +60,17 @@ class Simulator(ABC):
             action: float array of shape (action_dim,).
 
         Returns:
-            The environment's own verdict on the goal given by `set_goal`; False without one.
+            Whether the goal given by `set_goal` is reached, by the environment's own rule; False
+            without a goal.
         """
 
     @abstractmethod
     def state(self) -> dict[str, Array]:
-        """The state columns of the present moment: enough to `restore` it exactly."""
+        """The present state: enough to `restore` it exactly."""
 
     @abstractmethod
     def restore(self, row: State) -> None:
-        """Return to a recorded state and forget any goal."""
+        """Return to a recorded state, without a goal."""
 
     @abstractmethod
     def set_goal(self, row: State) -> None:
@@ -109,7 +103,7 @@ class Protocol:
         every_pair  # (start, goal): is the pair counted at all?
     )
     physics: str = "environment"
-    environments_own: bool = False  # judged by the environment's own termination
+    environments_own: bool = False  # success is what `Simulator.step` returns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +120,7 @@ class ProbeTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPreset:
-    """The size of everything that a preset makes for a task; what is None is left to the data."""
+    """What a preset makes for a task, and how much of it."""
 
     episodes: int  # demonstrations
     demonstrator: str | None = None  # None: the task's default
@@ -154,11 +148,11 @@ class Task:
     summary: str
     action_dim: int  # every action lies in [-1, 1]
     episode_steps: int  # actions in one demonstration
-    state_columns: Mapping[str, int]  # what `Simulator.row` returns, and how many numbers each
+    state_columns: Mapping[str, int]  # what `Simulator.state` returns, and how many numbers each
     restore_columns: tuple[str, ...]  # what `Simulator.restore` cannot do without
     probe_targets: tuple[ProbeTarget, ...]  # what a probe reads from latents; names are unique
     needs_gl: bool
-    make: Callable[[RenderConfig], Simulator]  # use `simulator`, which checks the scene first
+    make: Callable[[RenderConfig], Simulator]  # use `simulator`, which checks the physics first
     protocols: Mapping[str, Protocol]
     demonstrators: Mapping[str, Callable[[Any, np.random.Generator], Policy]]  # first: default
     scripted_baselines: Mapping[str, Callable[[Any, State], Policy]] = field(default_factory=dict)
@@ -177,12 +171,17 @@ class Task:
         return next(iter(self.demonstrators))
 
     @property
+    def default_protocol(self) -> str:
+        """Name of the protocol used unless another is asked for."""
+        return next(iter(self.protocols))
+
+    @property
     def baselines(self) -> tuple[str, ...]:
         """Names of the policies that learn nothing."""
         return ("zero", "random", *self.scripted_baselines)
 
     def describe(self) -> dict[str, Any]:
-        """The task's facts as plain JSON types."""
+        """The task as plain JSON types."""
         return {
             "name": self.name,
             "env_id": self.env_id,
@@ -196,20 +195,74 @@ class Task:
             "baselines": list(self.baselines),
         }
 
-    def simulator(self, scene: RenderConfig) -> Simulator:
-        """A new simulator of this task.
-
-        Raises:
-            ValueError: the task does not know the scene's physics, or a library is missing.
-        """
-        if scene.physics not in self.physics:
+    def simulator(self, render: RenderConfig) -> Simulator:
+        """A new simulator of this task."""
+        if render.physics not in self.physics:
             known = ", ".join(self.physics)
-            raise ValueError(f"task {self.name} has no physics {scene.physics!r}, only: {known}")
-        return self.make(scene)
+            raise ValueError(f"task {self.name} has no physics {render.physics!r}, only: {known}")
+        return self.make(render)
+
+    @classmethod
+    def from_gymnasium(
+        cls,
+        environment: str | Callable[[], Any],
+        *,
+        name: str,
+        get_state: Callable[[Any], State],
+        set_state: Callable[[Any, State], None],
+        success: Callable[[State, State], Array],
+        demonstrator: Callable[[Any, np.random.Generator], Policy] | None = None,
+        summary: str = "",
+        episode_steps: int = 100,
+        probe_targets: tuple[ProbeTarget, ...] = (),
+        needs_gl: bool = False,
+    ) -> Task:
+        """A task of any Gymnasium environment with a Box of actions and frames to render.
+
+        Args:
+            environment: Its id, or a function that makes it with `render_mode="rgb_array"`.
+            name: What the task is called, once it is registered.
+            get_state: `get_state(environment)`: named arrays that hold the state.
+            set_state: `set_state(environment, state)`: restores the state exactly, after a reset.
+            success: `success(state, goal)`: whether a state meets a goal; it also works on arrays
+                with leading axes.
+            demonstrator: `demonstrator(environment, generator)`: a function that gives the next
+                action in [-1, 1], or None for random actions.
+            summary: The task in one sentence.
+            episode_steps: Actions of one demonstration.
+            probe_targets: What a probe reads from latents.
+            needs_gl: Whether MuJoCo draws its frames.
+        """
+        from goalward.tasks.gymnasium import GymnasiumSimulator, random_actions
+
+        make = partial(GymnasiumSimulator, environment, get_state, set_state, success, needs_gl)
+        known = make(RenderConfig())
+        state, action_dim = known.state(), known.action_dim
+        known.close()
+
+        def demonstrate(simulator: Any, rng: np.random.Generator) -> Policy:
+            if demonstrator is None:
+                return random_actions(action_dim, rng)
+            return demonstrator(simulator.environment, rng)
+
+        return cls(
+            name=name,
+            env_id=environment if isinstance(environment, str) else name,
+            summary=summary or f"The Gymnasium environment {environment}.",
+            action_dim=action_dim,
+            episode_steps=episode_steps,
+            state_columns={column: values.size for column, values in state.items()},
+            restore_columns=tuple(state),
+            probe_targets=probe_targets,
+            needs_gl=needs_gl,
+            make=make,
+            protocols={"success": Protocol(summary="success as the task says", solved=success)},
+            demonstrators={"random" if demonstrator is None else "demonstrator": demonstrate},
+        )
 
 
 class SuccessChecker:
-    """Judges one episode under one protocol: feed it every step, in order."""
+    """Whether one episode succeeds under a protocol; it is given every step, in order."""
 
     def __init__(self, protocol: Protocol, goal: State) -> None:
         self._protocol = protocol
@@ -224,13 +277,24 @@ class SuccessChecker:
         return self._held >= self._protocol.hold
 
 
-def unsolved_starts(solved: Callable[[State, State], Array]) -> Callable[[State, State], Array]:
-    """Admit the pairs whose start does not already meet the goal."""
+def own_protocol(summary: str, solved: Callable[[State, State], Array]) -> Protocol:
+    """The environment's own rule; `solved` says of a recorded state what that rule would say."""
+    return Protocol(
+        summary=f"the environment's own: {summary}", solved=solved, environments_own=True
+    )
+
+
+def unsolved_protocol(
+    summary: str, solved: Callable[[State, State], Array], *, hold: int = 1
+) -> Protocol:
+    """A rule on recorded states; pairs whose start already meets the goal are left out."""
 
     def admits(start: State, goal: State) -> Array:
         return np.logical_not(solved(start, goal))
 
-    return admits
+    return Protocol(
+        summary=f"{summary}, solved starts left out", solved=solved, hold=hold, admits=admits
+    )
 
 
 def clip_action(action: Array) -> Array:

@@ -20,6 +20,7 @@ from goalward.tasks.task import (
     Task,
     TaskPreset,
     clip_action,
+    own_protocol,
 )
 
 NATIVE_SIZE = 224
@@ -46,11 +47,11 @@ WALLS = Walls(
 class TwoRoomSimulator(Simulator):
     """stable-worldmodel's TwoRoom, drawn through a cached background."""
 
-    def __init__(self, scene: RenderConfig) -> None:
+    def __init__(self, render: RenderConfig) -> None:
         self._env = make_swm_env("swm/TwoRoom-v1")
         self._has_goal = False
-        self._scene = scene
-        self._draw = DotRenderer(self._env, scene.image_size)
+        self._render = render
+        self._draw = DotRenderer(self._env, render.image_size)
 
     @property
     def position(self) -> Array:
@@ -70,10 +71,10 @@ class TwoRoomSimulator(Simulator):
     def step(self, action: Array) -> bool:
         """Move by the environment's collision test, or by the swept-disk one."""
         action = clip_action(action)
-        if self._scene.physics == "swept-disk":
+        if self._render.physics == "swept-disk":
             position = swept_disk_step(self.position, action * SPEED, AGENT_RADIUS, WALLS)
             self._env._set_state(position.astype(np.float32))
-            return False  # only judged by protocols with predicates of their own
+            return False  # protocols of this physics have predicates
         _, _, reached, _, _ = self._env.step(action)
         return bool(reached) and self._has_goal
 
@@ -93,15 +94,15 @@ class TwoRoomSimulator(Simulator):
 
     def render(self) -> Array:
         """Rooms and agent; the goal is never drawn."""
-        if self._scene.rendering == "environment":
-            return resized(self._env.render(), self._scene.image_size)
+        if self._render.rendering == "environment":
+            return resized(self._env.render(), self._render.image_size)
         return self._draw(self.position)
 
 
 class DotRenderer:
     """Draws the agent's dot on the rooms; at the native size, the environment's own frame.
 
-    The rooms never change and the dot ends somewhere, so only a patch is drawn anew.
+    The rooms never change and the dot ends somewhere, so only a patch is drawn again.
     """
 
     REACH = 48  # pixels beyond which the Gaussian dot is zero next to 255 in float32
@@ -217,11 +218,7 @@ TWO_ROOM = Task(
     needs_gl=False,
     make=TwoRoomSimulator,
     protocols={
-        "paper": Protocol(
-            summary="the environment's own: agent within 16 px of its goal",
-            solved=_near(SUCCESS_RADIUS),
-            environments_own=True,
-        ),
+        "paper": own_protocol("agent within 16 px of its goal", _near(SUCCESS_RADIUS)),
         "moderate": Protocol(
             summary="opposite rooms, swept-disk walls, agent within 16 px",
             solved=_near(SUCCESS_RADIUS),

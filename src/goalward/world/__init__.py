@@ -1,1 +1,1 @@
-"""The world model: LeWM, its regularisers, training, quality figures and checkpoints."""
+"""The world model: LeWM, its training, validation, checkpoints and latents; other encoders."""

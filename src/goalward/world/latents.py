@@ -1,81 +1,71 @@
 """The stage `embed`: every frame of a dataset through a frozen encoder, once.
 
-What controllers are trained on is all in the folder: the latents, which are memory-mapped; the
-actions; the episodes' lengths; and a copy of the world model, so that latents and the encoder that
-made them never part.
+The folder has everything that controllers are trained on: the latents, which are memory-mapped;
+the actions; the episodes' lengths; and a copy of the world model that made the latents, or the
+name of the registered encoder that did.
 """
 
 from __future__ import annotations
 
 import io
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
+from torch import Tensor
 
 from goalward import defaults
 from goalward.core.arrays import Array
-from goalward.core.artifacts import Stage, load_manifest
-from goalward.core.checks import as_path, finite_number, format_value
-from goalward.core.config import (
-    content_id,
-    read_config,
-    read_json,
-    require_at_least,
-    require_at_most,
-    require_types,
-    to_json,
-    write_json,
-)
+from goalward.core.artifacts import Stage, open_stage
+from goalward.core.config import config, content_id, read_config, to_json, write_json
 from goalward.data.episodes import Episodes, Index, episodes_id, open_episodes
 from goalward.data.splits import Split, SplitConfig, split_episodes
 from goalward.data.summary import task_name
 from goalward.data.windows import prefetched, require_finite_actions, sizes
 from goalward.tasks import find_task
-from goalward.world.checkpoint import Weights, World, load_world, require_fits, save_world
+from goalward.world.checkpoint import (
+    Weights,
+    World,
+    load_world,
+    require_fits,
+    require_world,
+    save_world,
+)
 from goalward.world.frozen import FrameEncoder
+from goalward.world.protocol import Encoder, NamedEncoder, get_encoder, is_encoder_name
 
-STAGE, STAGE_VERSION = "embed", 1
-CARD, WORLD = "latents.json", "world"
+STAGE, STAGE_VERSION = "embed", 2
+METADATA, WORLD, ENCODER = "metadata.json", "world", "encoder.json"
 LATENTS, ACTIONS, LENGTHS = "latents.npy", "actions.npy", "lengths.npy"
-DONE = ".rows.json"  # hidden: no payload, dropped at the end
 STATISTICS_ROWS = 65_536  # at a time
-BLOCK = 2**20  # bytes
-MOST_BATCH = 2**20  # frames
 CPU = (torch.device("cpu"),)
 
-OnProgress = Callable[[int, int], None]  # (rows done, rows of this sitting)
+OnProgress = Callable[[int, int], None]  # (rows done, rows of this session)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class EmbedConfig:
-    """What the latents depend on, beside the dataset and the world model."""
+    """What the latents depend on, beside the dataset and the encoder."""
 
-    batch: int = defaults.EMBED_BATCH  # frames a call of the encoder
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "batch")
-        require_at_most(self, MOST_BATCH, "batch")
+    batch: Annotated[int, Field(ge=1, le=2**20)] = defaults.EMBED_BATCH  # frames in a call
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LatentsMetadata:
-    """What is known of the latents; statistics are over the training episodes alone."""
+    """Describes the latents; statistics are over the training episodes alone."""
 
     world_id: str  # of the encoder
     episodes_id: str
     task: str | None
-    split: SplitConfig  # the world model's own
+    split: SplitConfig  # of the world model's training
     rows: int
     mean: tuple[float, ...]  # of each number of a latent
     std: tuple[float, ...]
-    action_low: tuple[float, ...]  # the task's bounds; of a task of one's own, the data's
+    action_low: tuple[float, ...]  # the task's bounds; for a task of your own, the data's
     action_high: tuple[float, ...]
 
 
@@ -100,9 +90,24 @@ class Latents:
         ends = np.cumsum(self.lengths)
         return np.concatenate([self.z[ends[k] - self.lengths[k] : ends[k]] for k in chosen])
 
+    def encoder(self) -> Encoder:
+        """The world model, or the registered encoder, that made the latents."""
+        if (self.folder / WORLD).is_dir():
+            return load_world(self.folder / WORLD)
+        return self.named_encoder().load(self.metadata.world_id)
+
+    def named_encoder(self) -> NamedEncoder:
+        """The registered encoder that made the latents, as files refer to it."""
+        if not (self.folder / ENCODER).is_file():
+            raise ValueError(
+                f"{self.folder}: latents of an encoder without a name; register it with "
+                "register_encoder, and embed the dataset by that name into another folder"
+            )
+        return read_config(NamedEncoder, self.folder / ENCODER)
+
     def world(self) -> World:
-        """The world model whose encoder made the latents."""
-        return load_world(self.folder / WORLD)
+        """The world model that made the latents."""
+        return require_world(self.encoder())
 
     def require_made_by(self, world_id: str) -> None:
         """Refuse latents of another encoder than the one with this id."""
@@ -114,7 +119,7 @@ class Latents:
 
 
 def embed(
-    world: Path,
+    world: str | Path | Encoder,
     dataset: Path,
     folder: Path,
     config: EmbedConfig | None = None,
@@ -123,199 +128,71 @@ def embed(
     task: str | None = None,
     frameskip: int = defaults.FRAMESKIP,
     devices: Sequence[torch.device] = CPU,
-    save_seconds: float = defaults.SAVE_SECONDS,
     on_progress: OnProgress | None = None,
 ) -> Latents:
     """Embed a dataset into the stage folder `folder`, or find it complete there.
 
-    Args:
-        world: Folder of a world model, ours or in the public layout.
-        dataset: An episode file or a folder with one.
-        folder: Where the result goes; an interrupted embedding there is taken up again.
-        config: What the result depends on.
-        weights: Which of the world model's weights.
-        task: The dataset's task, where the file does not say it.
-        frameskip: Environment steps a model step, which the public layout does not tell.
-        devices: Where to compute; batches are shared between several.
-        save_seconds: At most so much work, and a batch, is lost when the process is killed.
-        on_progress: Called after every batch.
-
-    Raises:
-        ValueError: the dataset does not fit the world model, or the folder holds something else.
-        OSError: the folder cannot be written; the rows saved last are kept.
+    `world` is the folder of a world model, an encoder, or the name of a registered one. An
+    interrupted embedding is resumed. Batches are shared between the devices.
     """
-    config = EmbedConfig() if config is None else config
-    if not isinstance(config, EmbedConfig):
-        raise ValueError(f"config must be an EmbedConfig, got {format_value(config)}")
-    world, dataset = as_path(world, "world"), as_path(dataset, "dataset")
-    if finite_number(save_seconds, "save_seconds") < 0:
-        raise ValueError(f"save_seconds must be at least 0, got {save_seconds}")
-    if not devices:
-        raise ValueError("devices: none to compute on; give at least one")
-    loaded = load_world(world, weights=weights, device=devices[0], frameskip=frameskip)
+    config = config or EmbedConfig()
+    name = None
+    if isinstance(world, Encoder):
+        encoder = world
+    elif is_encoder_name(str(world)):
+        name, encoder = str(world), get_encoder(str(world))
+    else:
+        encoder = load_world(world, weights=weights, device=devices[0], frameskip=frameskip)
+    split = encoder.split if isinstance(encoder, World) else SplitConfig()
     with open_episodes(dataset) as episodes:
-        name, split = task_name(episodes, task), loaded.split
-        inputs = {"world": loaded.id, "episodes": episodes_id(episodes)}
+        inputs = {"world": encoder.id, "episodes": episodes_id(episodes)}
         inputs["split"] = content_id(to_json(split))
         stage = Stage(
-            folder=as_path(folder, "folder"),
+            folder=folder,
             name=STAGE,
             version=STAGE_VERSION,
             config=config,
             inputs=inputs if task is None else {**inputs, "task": task},
         )
         if not stage.is_complete():
-            action_dim, image_size = sizes(episodes)
-            require_fits(loaded, action_dim=action_dim, image_size=image_size)
-            require_finite_actions(episodes)
-            _require_steps(episodes, split)
+            _require_fitting(episodes, encoder, split)
             with stage.writing() as partial:
-                work = _Embedding(episodes, FrameEncoder(loaded.model, devices), config.batch)
-                work.run(partial, save_seconds, on_progress)
-                _conclude(partial, episodes, loaded, split, name)
-    (folder / DONE).unlink(missing_ok=True)
+                encode, size = FrameEncoder(encoder, devices), (config.batch, encoder.latent_dim)
+                _write_latents(partial / LATENTS, episodes, encode, size, on_progress)
+                _conclude(partial, episodes, encoder, split, task_name(episodes, task))
+                if isinstance(encoder, World):
+                    save_world(partial / WORLD, "best", encoder.model, encoder.actions)
+                elif name is not None:
+                    side, dim = encoder.image_size, encoder.latent_dim
+                    record = NamedEncoder(name=name, image_size=side, latent_dim=dim)
+                    write_json(partial / ENCODER, to_json(record))
     return open_latents(folder)
 
 
-def open_latents(folder: str | Path) -> Latents:
-    """Open what `embed` wrote.
-
-    Raises:
-        ValueError: nothing complete is there, or what is there is damaged.
-    """
-    folder = as_path(folder, "folder")
-    manifest = load_manifest(folder, stage=STAGE)
-    arrays = {name: _open_array(folder / name) for name in (LATENTS, ACTIONS, LENGTHS)}
-    found = Latents(
+def open_latents(folder: Path) -> Latents:
+    """Open what `embed` wrote; every file must be as it was written."""
+    return Latents(
         folder=folder,
-        id=manifest.id,
-        metadata=read_config(LatentsMetadata, folder / CARD),
-        z=arrays[LATENTS],
-        actions=arrays[ACTIONS],
-        lengths=np.asarray(arrays[LENGTHS]),
+        id=open_stage(folder, STAGE).id,
+        metadata=read_config(LatentsMetadata, folder / METADATA),
+        z=_open_array(folder / LATENTS),
+        actions=_open_array(folder / ACTIONS),
+        lengths=np.asarray(_open_array(folder / LENGTHS)),
     )
-    _require_whole(found)
-    return found
 
 
-def _require_whole(latents: Latents) -> None:
-    """Refuse arrays that do not fit each other: sizes on the disk alone do not tell."""
-    metadata, rows = latents.metadata, latents.metadata.rows
-    fits = (
-        latents.z.shape == (rows, len(metadata.mean))
-        and latents.actions.shape == (rows, len(metadata.action_low))
-        and latents.lengths.ndim == 1
-        and int(latents.lengths.sum()) == rows
-        and [str(a.dtype) for a in (latents.z, latents.actions)] == ["float32", "float32"]
-        and str(latents.lengths.dtype) == "int64"
-        and bool((latents.lengths > 0).all())
-    )
-    if not fits:
-        raise ValueError(f"{latents.folder}: its files do not fit each other; embed anew")
+def _open_array(path: Path) -> Array:
+    # Copy on write: torch asks for memory that can be written; the file does not change.
+    return np.load(path, mmap_mode="c", allow_pickle=False)
 
 
-class _Embedding:
-    """Fills the array of latents, batch by batch, and notes how far it is safe on the disk."""
-
-    def __init__(self, episodes: Episodes, encode: FrameEncoder, batch: int) -> None:
-        self._episodes, self._encode, self._batch = episodes, encode, batch
-
-    def run(self, folder: Path, save_seconds: float, on_progress: OnProgress | None) -> None:
-        rows, first = self._episodes.num_rows, _rows_done(folder)
-        latents_ND: np.memmap[Any, np.dtype[np.float32]] | None = None
-        if first:
-            latents_ND = np.lib.format.open_memmap(folder / LATENTS, mode="r+")
-        saved = time.monotonic()
-        for start, z_BD in self._batches(first):
-            if latents_ND is None:
-                shape = (rows, z_BD.shape[1])
-                latents_ND = _new_array(folder / LATENTS, shape)
-            stop = start + len(z_BD)
-            latents_ND[start:stop] = z_BD
-            if on_progress is not None:
-                on_progress(stop, stop - first)
-            if stop == rows or time.monotonic() - saved >= save_seconds:
-                latents_ND.flush()
-                write_json(folder / DONE, {"rows": stop})
-                saved = time.monotonic()
-
-    def _batches(self, first: int) -> Iterator[tuple[int, Array]]:
-        """First rows and latents of the batches that are left; each is read while one is encoded.
-
-        Batches lie where they would have without an interruption, because an encoder's rounding
-        may depend on the batch.
-        """
-        starts = range(first, self._episodes.num_rows, self._batch)
-        frames = prefetched(lambda k: self._read(starts[k]), range(len(starts)))
-        for start, batch in zip(starts, frames, strict=True):
-            z_BD = self._encode(torch.from_numpy(batch)).cpu()
-            if not torch.isfinite(z_BD).all():
-                raise ValueError(
-                    f"{self._episodes.path}: the latents of rows {start} to "
-                    f"{start + len(batch) - 1} are not finite; train another world model"
-                )
-            yield start, z_BD.numpy()
-
-    def _read(self, start: int) -> Array:
-        stop = min(start + self._batch, self._episodes.num_rows)
-        return self._episodes.read("pixels", start, stop)
-
-
-def _new_array(path: Path, shape: tuple[int, int]) -> np.memmap[Any, np.dtype[np.float32]]:
-    """An array on the disk, with its space taken: writing into a hole of a full disk is fatal."""
-    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    size = path.stat().st_size
-    with path.open("rb+") as stream:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(stream.fileno(), 0, size)
-        else:  # macOS
-            stream.seek(array.offset)
-            for first in range(array.offset, size, BLOCK):
-                stream.write(bytes(min(BLOCK, size - first)))
-    return array
-
-
-def _save_array(path: Path, array: Array) -> None:
-    """Plainly, so that a full disk is told by the system's own error."""
-    stream = io.BytesIO()
-    np.save(stream, array)
-    path.write_bytes(stream.getvalue())
-
-
-def _rows_done(folder: Path) -> int:
-    path = folder / DONE
-    return int(read_json(path)["rows"]) if path.exists() else 0
-
-
-def _conclude(
-    folder: Path, episodes: Episodes, world: World, split: SplitConfig, task: str | None
-) -> None:
-    """Write what is left beside the latents."""
-    actions_NA = episodes.read("action", 0, episodes.num_rows).astype(np.float32)
-    has_action = np.isfinite(actions_NA).all(axis=1)
-    train = episodes.window_starts(1, split_episodes(episodes.num_episodes, split).train)
-    low, high = _bounds(actions_NA[train[np.isin(train, np.flatnonzero(has_action))]], task)
-    actions_NA[~has_action] = 0.0
-    _save_array(folder / ACTIONS, actions_NA)
-    _save_array(folder / LENGTHS, episodes.lengths)
-    save_world(folder / WORLD, "best", world.model, world.actions)
-    mean, std = _statistics(_open_array(folder / LATENTS), train)
-    metadata = LatentsMetadata(
-        world_id=world.id,
-        episodes_id=episodes_id(episodes),
-        task=task,
-        split=split,
-        rows=episodes.num_rows,
-        mean=tuple(map(float, mean)),
-        std=tuple(map(float, std)),
-        action_low=low,
-        action_high=high,
-    )
-    write_json(folder / CARD, to_json(metadata))
-
-
-def _require_steps(episodes: Episodes, split: SplitConfig) -> None:
-    """Refuse a dataset without an action to learn from, before anything is written."""
+def _require_fitting(episodes: Episodes, encoder: Encoder, split: SplitConfig) -> None:
+    """Refuse a dataset that cannot be embedded, before anything is written."""
+    if isinstance(encoder, World):
+        require_fits(encoder.model.config, episodes)
+    else:
+        sizes(episodes)
+        require_finite_actions(episodes)
     train = split_episodes(episodes.num_episodes, split).train
     if not (episodes.lengths[train] > 1).any():
         raise ValueError(
@@ -323,18 +200,84 @@ def _require_steps(episodes: Episodes, split: SplitConfig) -> None:
         )
 
 
-def _bounds(actions_NA: Array, task: str | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The smallest and largest value of each number of an action."""
+def _write_latents(
+    path: Path,
+    episodes: Episodes,
+    encode: FrameEncoder,
+    size: tuple[int, int],
+    on_progress: OnProgress | None,
+) -> None:
+    """Append to the .npy file the batches that it lacks; `size` is (frames, D) of a batch.
+
+    Each is read while the one before it is encoded. They begin where they would without an
+    interruption: an encoder's rounding may depend on the batch.
+    """
+    (batch, dim), rows, header = size, episodes.num_rows, io.BytesIO()
+    layout = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
+    np.lib.format.write_array_header_1_0(header, layout)
+    before, batch_bytes = len(header.getvalue()), batch * dim * 4
+
+    def read(number: int) -> Array:
+        return episodes.read("pixels", number * batch, min((number + 1) * batch, rows))
+
+    with path.open("ab") as stream:
+        done = max(0, stream.tell() - before) // batch_bytes
+        stream.truncate(before + done * batch_bytes if done else 0)
+        stream.write(b"" if done else header.getvalue())
+        numbers = range(done, -(-rows // batch))
+        for number, frames in zip(numbers, prefetched(read, numbers), strict=True):
+            z_BD, first = encode(torch.from_numpy(frames)).cpu(), number * batch
+            _require_latents(z_BD, (len(frames), dim), f"{episodes.path}, from row {first} on")
+            stream.write(z_BD.numpy().tobytes())
+            stream.flush()  # then a killed process loses no batch
+            if on_progress is not None:
+                stop = first + len(frames)
+                on_progress(stop, stop - done * batch)
+
+
+def _require_latents(z_BD: Tensor, wanted: tuple[int, int], where: str) -> None:
+    if z_BD.shape != wanted:
+        raise ValueError(
+            f"{where}: latents of {wanted[0]} frames have shape {tuple(z_BD.shape)}, expected "
+            f"{wanted}; correct the encoder's latent_dim"
+        )
+    if not torch.isfinite(z_BD).all():
+        raise ValueError(f"{where}: latents are not finite; train another world model")
+
+
+def _conclude(
+    folder: Path, episodes: Episodes, encoder: Encoder, split: SplitConfig, task: str | None
+) -> None:
+    """Write actions, lengths and metadata beside the latents."""
+    actions_NA = episodes.read("action", 0, episodes.num_rows).astype(np.float32)
+    has_action = np.isfinite(actions_NA).all(axis=1)
+    train = episodes.window_starts(1, split_episodes(episodes.num_episodes, split).train)
+    acted_MA = actions_NA[np.intersect1d(train, np.flatnonzero(has_action))]
     if find_task(task) is not None:
-        return (-1.0,) * actions_NA.shape[1], (1.0,) * actions_NA.shape[1]
-    low, high = actions_NA.min(axis=0), actions_NA.max(axis=0)
-    return tuple(map(float, low)), tuple(map(float, high))
+        low, high = -np.ones(actions_NA.shape[1]), np.ones(actions_NA.shape[1])
+    else:
+        low, high = acted_MA.min(axis=0), acted_MA.max(axis=0)
+    actions_NA[~has_action] = 0.0
+    np.save(folder / ACTIONS, actions_NA)
+    np.save(folder / LENGTHS, episodes.lengths)
+    mean, std = _statistics(_open_array(folder / LATENTS), train)
+    metadata = LatentsMetadata(
+        world_id=encoder.id,
+        episodes_id=episodes_id(episodes),
+        task=task,
+        split=split,
+        rows=episodes.num_rows,
+        mean=tuple(mean.tolist()),
+        std=tuple(std.tolist()),
+        action_low=tuple(low.tolist()),
+        action_high=tuple(high.tolist()),
+    )
+    write_json(folder / METADATA, to_json(metadata))
 
 
 def _statistics(latents_ND: Array, rows: Index) -> tuple[Array, Array]:
-    """Mean and standard deviation of each number, a part of the rows at a time."""
-    starts = range(0, len(rows), STATISTICS_ROWS)
-    parts = [rows[at : at + STATISTICS_ROWS] for at in starts]
+    """Mean and standard deviation of each number, over some rows at a time."""
+    parts = [rows[at : at + STATISTICS_ROWS] for at in range(0, len(rows), STATISTICS_ROWS)]
     mean_D = np.zeros(latents_ND.shape[1])
     for part in parts:
         mean_D += latents_ND[part].sum(axis=0, dtype=np.float64) / len(rows)
@@ -342,11 +285,3 @@ def _statistics(latents_ND: Array, rows: Index) -> tuple[Array, Array]:
     for part in parts:
         variance_D += np.square(latents_ND[part] - mean_D).sum(axis=0) / len(rows)
     return mean_D, np.sqrt(variance_D)
-
-
-def _open_array(path: Path) -> Array:
-    try:
-        # Copy on write: torch asks for memory that could be written; the file stays as it is.
-        return np.load(path, mmap_mode="c", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path}: damaged or cut short; delete the folder, embed anew") from error

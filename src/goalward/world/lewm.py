@@ -6,16 +6,44 @@ action block (`frameskip` raw actions in a row, z-scored), S candidate plans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from goalward import defaults
-from goalward.core.config import require_at_least, require_at_most, require_types
-from goalward.core.tensors import require_tensor
-from goalward.world.encoders import MOST_DEPTH, MOST_WIDTH, ConvConfig, ViTConfig
+from goalward.core.config import Fraction, config
+from goalward.world.encoders import ConvConfig, Depth, ViTConfig, Width
+
+
+@config
+class PredictorConfig:
+    """The transformer that predicts the next latent; the defaults are the paper's."""
+
+    depth: Depth = 6
+    heads: Width = 16
+    dim_head: Width = 64
+    mlp_dim: Width = 2048
+    dropout: Fraction = 0.1
+
+
+@config
+class LeWMConfig:
+    """The architecture; the defaults are the public configuration's."""
+
+    action_dim: Width  # numbers of one raw action
+    encoder: ViTConfig | ConvConfig = field(default_factory=ViTConfig)
+    frameskip: Width = defaults.FRAMESKIP  # environment steps in a model step
+    history: Width = 3  # model steps that the predictor sees
+    latent_dim: Width = 192
+    projector_dim: Width = 2048
+    predictor: PredictorConfig = field(default_factory=PredictorConfig)
+
+    @property
+    def block_dim(self) -> int:
+        """A, the numbers of an action block."""
+        return self.action_dim * self.frameskip
 
 
 class Attention(nn.Module):
@@ -65,10 +93,10 @@ class ConditionalBlock(nn.Module):
     The gates start at zero, so that a new block passes its input on unchanged.
     """
 
-    def __init__(self, dim: int, heads: int, dim_head: int, mlp_dim: int, dropout: float) -> None:
+    def __init__(self, dim: int, config: PredictorConfig) -> None:
         super().__init__()
-        self.attn = Attention(dim, heads, dim_head, dropout)
-        self.mlp = FeedForward(dim, mlp_dim, dropout)
+        self.attn = Attention(dim, config.heads, config.dim_head, config.dropout)
+        self.mlp = FeedForward(dim, config.mlp_dim, config.dropout)
         self.norm1 = nn.LayerNorm(dim, elementwise_affine=False, eps=1e-6)
         self.norm2 = nn.LayerNorm(dim, elementwise_affine=False, eps=1e-6)
         modulation = nn.Linear(dim, 6 * dim)
@@ -88,13 +116,9 @@ class ConditionalBlock(nn.Module):
 class Transformer(nn.Module):
     """Conditional blocks and a final LayerNorm."""
 
-    def __init__(
-        self, dim: int, depth: int, heads: int, dim_head: int, mlp_dim: int, dropout: float
-    ) -> None:
+    def __init__(self, dim: int, config: PredictorConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            ConditionalBlock(dim, heads, dim_head, mlp_dim, dropout) for _ in range(depth)
-        )
+        self.layers = nn.ModuleList(ConditionalBlock(dim, config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, x_BTD: Tensor, condition_BTD: Tensor) -> Tensor:
@@ -105,25 +129,15 @@ class Transformer(nn.Module):
 
 
 class Predictor(nn.Module):
-    """Latents and action embeddings of up to `num_frames` steps to the next latent of each."""
+    """Latents and action embeddings of up to `history` steps to the next latent of each."""
 
-    def __init__(
-        self,
-        *,
-        num_frames: int,
-        dim: int,
-        depth: int,
-        heads: int,
-        dim_head: int,
-        mlp_dim: int,
-        dropout: float,
-    ) -> None:
+    def __init__(self, dim: int, history: int, config: PredictorConfig) -> None:
         super().__init__()
-        self.pos_embedding = nn.Parameter(torch.randn(1, num_frames, dim))
-        self.transformer = Transformer(dim, depth, heads, dim_head, mlp_dim, dropout)
+        self.pos_embedding = nn.Parameter(torch.randn(1, history, dim))
+        self.transformer = Transformer(dim, config)
 
     def forward(self, z_BTD: Tensor, actions_BTD: Tensor) -> Tensor:
-        """(B, T, D), (B, T, D) to (B, T, D) with T up to `num_frames`."""
+        """(B, T, D), (B, T, D) to (B, T, D) with T up to `history`."""
         return self.transformer(z_BTD + self.pos_embedding[:, : z_BTD.shape[1]], actions_BTD)
 
 
@@ -161,92 +175,35 @@ class Projector(nn.Module):
         return self.net(x_ND)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PredictorConfig:
-    """The transformer that predicts the next latent; the defaults are the paper's."""
-
-    depth: int = 6
-    heads: int = 16
-    dim_head: int = 64
-    mlp_dim: int = 2048
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "depth", "heads", "dim_head", "mlp_dim")
-        require_at_most(self, MOST_DEPTH, "depth")
-        require_at_most(self, MOST_WIDTH, "heads", "dim_head", "mlp_dim")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeWMConfig:
-    """The architecture; the defaults are the public configuration's."""
-
-    action_dim: int  # numbers of one raw action
-    encoder: ViTConfig | ConvConfig = field(default_factory=ViTConfig)
-    frameskip: int = defaults.FRAMESKIP  # environment steps a model step
-    history: int = 3  # model steps that the predictor sees
-    latent_dim: int = 192
-    projector_dim: int = 2048
-    predictor: PredictorConfig = field(default_factory=PredictorConfig)
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        names = ("action_dim", "frameskip", "history", "latent_dim", "projector_dim")
-        require_at_least(self, 1, *names)
-        require_at_most(self, MOST_WIDTH, *names, "block_dim")
-
-    @property
-    def block_dim(self) -> int:
-        """A, the numbers of an action block."""
-        return self.action_dim * self.frameskip
-
-
 class LeWM(nn.Module):
     """Encoder, projector, action encoder and predictor; tensors are named as in public files."""
 
     def __init__(self, config: LeWMConfig) -> None:
         super().__init__()
         self.config = config
-        dim, predictor = config.latent_dim, config.predictor
+        dim = config.latent_dim
         self.encoder = config.encoder.build()
         self.projector = Projector(config.encoder.features, config.projector_dim, dim)
         self.action_encoder = ActionEncoder(config.block_dim, dim)
-        self.predictor = Predictor(
-            num_frames=config.history,
-            dim=dim,
-            depth=predictor.depth,
-            heads=predictor.heads,
-            dim_head=predictor.dim_head,
-            mlp_dim=predictor.mlp_dim,
-            dropout=predictor.dropout,
-        )
+        self.predictor = Predictor(dim, config.history, config.predictor)
         self.pred_proj = Projector(dim, config.projector_dim, dim)
 
-    def encode(self, pixels_NCHW: Tensor) -> Tensor:
-        """Normalised frames (N, 3, H, W) to latents (N, D); see `data.pixels`.
+    @property
+    def image_size(self) -> int:
+        """Pixels a side of the frames that `encode` takes."""
+        return self.config.encoder.image_size
 
-        Raises:
-            ValueError: the frames have another type or shape.
-        """
-        side = self.config.encoder.image_size
-        require_tensor(pixels_NCHW, "pixels", "N", 3, side, side, dtype=self._dtype)
+    @property
+    def latent_dim(self) -> int:
+        """D, the numbers of a latent."""
+        return self.config.latent_dim
+
+    def encode(self, pixels_NCHW: Tensor) -> Tensor:
+        """Normalised frames (N, 3, H, W) to latents (N, D); see `frozen.normalise`."""
         return self.projector(self.encoder(pixels_NCHW))
 
     def predict(self, z_BTD: Tensor, actions_BTA: Tensor) -> Tensor:
-        """The latents after each of T <= history steps, each from the steps up to it: (B, T, D).
-
-        Raises:
-            ValueError: shapes or types do not fit, or there are more steps than history.
-        """
-        self._require_steps(z_BTD, actions_BTA)
-        if not 1 <= z_BTD.shape[1] == actions_BTA.shape[1] <= self.config.history:
-            raise ValueError(
-                f"latents and actions must be of as many steps, 1 .. {self.config.history}, got "
-                f"{z_BTD.shape[1]} and {actions_BTA.shape[1]}"
-            )
+        """The latents after each of T <= history steps, each from the steps up to it: (B, T, D)."""
         next_BTD = self.predictor(z_BTD, self.action_encoder(actions_BTA))
         return self.pred_proj(next_BTD.flatten(0, 1)).view_as(next_BTD)
 
@@ -255,14 +212,9 @@ class LeWM(nn.Module):
 
         The first H - 1 actions lie between the given latents; the T - H + 1 others are tried out:
         the result is (B, T - H + 1, D).
-
-        Raises:
-            ValueError: shapes or types do not fit, or there are too few actions.
         """
-        self._require_steps(z_BHD, actions_BTA)
         given, steps = z_BHD.shape[1], actions_BTA.shape[1]
-        if not 1 <= given <= steps:
-            raise ValueError(f"{given} latents need at least as many actions, got {steps}")
+        assert 1 <= given <= steps, "the last latent needs an action too"
         conditions_BTD = self.action_encoder(actions_BTA)
         latents = list(z_BHD.unbind(1))
         for t in range(given, steps + 1):
@@ -272,16 +224,6 @@ class LeWM(nn.Module):
             last_BD = self.predictor(seen_BTD, conditions_BTD[:, first:t])[:, -1]
             latents.append(self.pred_proj(last_BD))
         return torch.stack(latents[given:], dim=1)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self.predictor.pos_embedding.dtype
-
-    def _require_steps(self, z_BTD: Tensor, actions_BTA: Tensor) -> None:
-        """Refuse latents and action blocks of other sizes than the model's."""
-        config = self.config
-        require_tensor(z_BTD, "latents", "B", "T", config.latent_dim, dtype=self._dtype)
-        require_tensor(actions_BTA, "actions", len(z_BTD), "T", config.block_dim, dtype=self._dtype)
 
 
 def num_parameters(module: nn.Module) -> int:

@@ -20,18 +20,11 @@ from torch import Tensor, nn
 
 from goalward import defaults
 from goalward.core.arrays import Array
-from goalward.core.config import require_at_least, require_types
 from goalward.core.random import generator
 from goalward.data.episodes import Episodes, Index, open_episodes
 from goalward.data.splits import Split, split_episodes
 from goalward.data.summary import task_name
-from goalward.data.windows import (
-    ActionScaler,
-    Windows,
-    action_scale,
-    require_finite_actions,
-    sizes,
-)
+from goalward.data.windows import ActionScaler, Windows, action_scale
 from goalward.tasks import find_task
 from goalward.tasks.task import ProbeTarget, wrap_angle
 from goalward.world.checkpoint import Weights, load_world, require_fits
@@ -45,11 +38,14 @@ ERROR_BATCH = 128  # windows
 ERROR_WINDOWS = 1024
 FAR_STEPS = 5  # the planners' horizon, in model steps
 FEW, MANY = (4_000, 2_000), (60_000, 8_000)  # frames to fit a probe on, and to score it on
+# The MLP probe: two hidden layers, trained by AdamW in one cycle with a cosine decay.
+MLP_HIDDEN, MLP_STEPS, MLP_BATCH = 512, 4_000, 512
+MLP_PEAK_RATE, MLP_WEIGHT_DECAY = 3e-3, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionError:
-    """Mean squared error of a latent's number, so many model steps ahead."""
+    """Mean squared error of a latent's number, predicted some model steps ahead."""
 
     steps: int
     model: float
@@ -64,22 +60,13 @@ class PredictionError:
 
 @dataclass(frozen=True, slots=True)
 class ProbeScore:
-    """How well a probe reads one target; `rmse` and `median` are in `unit`.
+    """How well a probe reads one target, over frames and the target's components."""
 
-    Attributes:
-        measure: Name of the target.
-        unit: Unit of the errors.
-        rmse: Root mean square error over frames and components; angles by wrapped differences.
-        median: Median absolute error over frames and components.
-        r2: 1 - squared error / variance, both summed over the probe's outputs for the target (of
-            an angle: cosine and sine). 0 for a target that never changes.
-    """
-
-    measure: str
-    unit: str
-    rmse: float
-    median: float
-    r2: float
+    target: str
+    unit: str  # of the errors
+    rmse: float  # of angles: of wrapped differences
+    median: float  # absolute error
+    r2: float  # over the probe's outputs (of an angle: cosine and sine); 0 for a constant target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +74,7 @@ class Probes:
     """Both probes of one set of latents."""
 
     linear: tuple[ProbeScore, ...] = ()
-    network: tuple[ProbeScore, ...] = ()  # the MLP's; empty if it was not trained
+    mlp: tuple[ProbeScore, ...] = ()  # empty if it was not trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,24 +93,6 @@ class ProbeData:
     columns: Mapping[str, Array]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MLPProbeConfig:
-    """How the MLP probe is trained: AdamW, one cycle with a cosine decay."""
-
-    hidden: int = 512  # units of each of the two hidden layers
-    steps: int = 4000
-    batch: int = 512
-    learning_rate: float = 3e-3  # at the cycle's peak
-    weight_decay: float = 0.1
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 1, "hidden", "steps", "batch")
-
-
-_DEFAULT = MLPProbeConfig()
-
-
 def validate_world(
     world: Path,
     dataset: Path,
@@ -136,15 +105,13 @@ def validate_world(
 ) -> WorldMetrics:
     """Validate a stored world model on the held-out episodes of a dataset.
 
-    The split is that of its training. A public checkpoint states neither its frameskip nor the
-    scale of its actions; the scale is then taken from the dataset.
+    The split is that of its training. A public checkpoint stores neither its frameskip nor the
+    scale of its actions; the scale then comes from the dataset.
     """
     loaded = load_world(world, weights=weights, device=device, frameskip=frameskip)
     with open_episodes(dataset) as episodes:
         targets = probe_targets(episodes, task_name(episodes, task))
-        action_dim, image_size = sizes(episodes)
-        require_fits(loaded, action_dim=action_dim, image_size=image_size)
-        require_finite_actions(episodes)
+        require_fits(loaded.model.config, episodes)
         split = split_episodes(episodes.num_episodes, loaded.split)
         scale = loaded.actions or action_scale(episodes, split.train)
         return world_metrics(loaded.model, episodes, targets, split, scale, seed=seed)
@@ -173,23 +140,22 @@ def world_metrics(
 
 
 def prediction_errors(model: LeWM, windows: Windows, *, seed: int) -> tuple[PredictionError, ...]:
-    """Errors with full history, one step ahead and to the end of the windows.
+    """Errors with full history, one step ahead and at the end of the windows; `seed` chooses them.
 
-    Args:
-        model: Put in evaluation mode.
-        windows: Of held-out episodes, each of more frames than the history.
-        seed: Of the choice of windows.
+    The model is put in evaluation mode.
     """
     model.eval()
-    history = model.config.history
+    history, device = model.config.history, next(model.parameters()).device
     number = min(ERROR_WINDOWS, len(windows))
     chosen = np.sort(generator("prediction-error", seed).permutation(len(windows))[:number])
     ahead = sorted({1, windows.frames - history})
     sums = np.zeros((2, len(ahead)))
     for at in range(0, number, ERROR_BATCH):
-        z_BTD, actions_BTA = _latent_windows(model, windows, chosen[at : at + ERROR_BATCH])
+        frames_BTHWC, actions_BTA = windows.read(chosen[at : at + ERROR_BATCH])
         with torch.inference_mode():
-            rolled_BTD = model.rollout(z_BTD[:, :history], actions_BTA)
+            z_ND = model.encode(normalise(frames_BTHWC.flatten(0, 1).to(device)))
+            z_BTD = z_ND.unflatten(0, frames_BTHWC.shape[:2])
+            rolled_BTD = model.rollout(z_BTD[:, :history], actions_BTA.to(device))
         last_BD = z_BTD[:, history - 1]
         for k, steps in enumerate(ahead):
             truth_BD = z_BTD[:, history - 1 + steps]
@@ -202,19 +168,10 @@ def prediction_errors(model: LeWM, windows: Windows, *, seed: int) -> tuple[Pred
     )
 
 
-def _latent_windows(model: LeWM, windows: Windows, numbers: Index) -> tuple[Tensor, Tensor]:
-    frames_BTHWC, actions_BTA = windows.read(numbers)
-    device = next(model.parameters()).device
-    with torch.inference_mode():
-        z_ND = model.encode(normalise(frames_BTHWC.flatten(0, 1).to(device)))
-    return z_ND.view(*frames_BTHWC.shape[:2], -1), actions_BTA.to(device)
-
-
 def probe_targets(episodes: Episodes, task: str | None) -> tuple[ProbeTarget, ...]:
     """A task's targets that the file can answer: not every file has the true states."""
     known = find_task(task)
-    targets = () if known is None else known.probe_targets
-    return tuple(target for target in targets if _is_readable(episodes, target))
+    return tuple(t for t in known.probe_targets if _is_readable(episodes, t)) if known else ()
 
 
 def _is_readable(episodes: Episodes, target: ProbeTarget) -> bool:
@@ -235,10 +192,7 @@ def probe_world(
     seed: int,
     mlp: bool,
 ) -> Probes:
-    """The linear probe on few frames, or both probes on many.
-
-    They are fitted on training episodes and scored on held-out ones.
-    """
+    """The linear probe on few frames, or both probes on many: fitted on training episodes."""
     if not targets:
         return Probes()
     rng = generator("probe", seed)
@@ -256,7 +210,7 @@ def probe_world(
     if not mlp:
         return Probes(linear=linear)
     draws = torch.Generator().manual_seed(seed)
-    return Probes(linear=linear, network=mlp_probe(targets, train, held_out, draws))
+    return Probes(linear=linear, mlp=mlp_probe(targets, train, held_out, draws))
 
 
 def probe_rows(episodes: Episodes, chosen: Index, limit: int, rng: np.random.Generator) -> Index:
@@ -286,26 +240,19 @@ def linear_probe(
 
 
 def mlp_probe(
-    targets: Sequence[ProbeTarget],
-    train: ProbeData,
-    held_out: ProbeData,
-    rng: torch.Generator,
-    config: MLPProbeConfig = _DEFAULT,
+    targets: Sequence[ProbeTarget], train: ProbeData, held_out: ProbeData, rng: torch.Generator
 ) -> tuple[ProbeScore, ...]:
-    """Scores on `held_out` of an MLP that was trained on `train`.
-
-    Initial weights and batches are drawn from `rng`, on whose device the probe is trained.
-    """
+    """Scores on `held_out` of an MLP trained on `train`, with the draws of `rng`."""
     wanted_NK = probe_outputs(targets, train.columns)
     latents, outputs = Standardizer.fit(train.latents), Standardizer.fit(wanted_NK)
     x_ND, y_NK, held_out_ND = (
-        torch.as_tensor(values, dtype=torch.float32, device=rng.device)
+        torch.as_tensor(values, dtype=torch.float32)
         for values in (latents(train.latents), outputs(wanted_NK), latents(held_out.latents))
     )
-    mlp = _mlp((x_ND.shape[1], config.hidden, config.hidden, y_NK.shape[1]), rng)
-    _train(mlp, x_ND, y_NK, rng, config)
+    mlp = _mlp((x_ND.shape[1], MLP_HIDDEN, MLP_HIDDEN, y_NK.shape[1]), rng)
+    _train(mlp, x_ND, y_NK, rng)
     with torch.no_grad():
-        read_NK = mlp(held_out_ND).double().cpu().numpy()
+        read_NK = mlp(held_out_ND).double().numpy()
     return _scores(targets, outputs.undo(read_NK), held_out.columns)
 
 
@@ -313,25 +260,23 @@ def _mlp(widths: Sequence[int], rng: torch.Generator) -> nn.Sequential:
     """Linear layers with GELU between them; weights as PyTorch's own, but drawn from `rng`."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
-        linear = nn.utils.skip_init(nn.Linear, inputs, outputs, device=rng.device)
+        linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
         nn.init.kaiming_uniform_(linear.weight, a=math.sqrt(5), generator=rng)
         nn.init.zeros_(linear.bias)
         layers += [linear, nn.GELU()]
     return nn.Sequential(*layers[:-1])
 
 
-def _train(
-    mlp: nn.Module, x_ND: Tensor, y_NK: Tensor, rng: torch.Generator, config: MLPProbeConfig
-) -> None:
+def _train(mlp: nn.Module, x_ND: Tensor, y_NK: Tensor, rng: torch.Generator) -> None:
     """Minimise the mean squared error over batches drawn with replacement."""
     optimiser = torch.optim.AdamW(
-        mlp.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        mlp.parameters(), lr=MLP_PEAK_RATE, weight_decay=MLP_WEIGHT_DECAY, fused=True
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, max_lr=config.learning_rate, total_steps=config.steps, cycle_momentum=False
+        optimiser, max_lr=MLP_PEAK_RATE, total_steps=MLP_STEPS, cycle_momentum=False
     )
-    size = (config.steps, min(config.batch, len(x_ND)))
-    for rows in torch.randint(len(x_ND), size, generator=rng, device=rng.device):
+    size = (MLP_STEPS, min(MLP_BATCH, len(x_ND)))
+    for rows in torch.randint(len(x_ND), size, generator=rng):
         loss = F.mse_loss(mlp(x_ND[rows]), y_NK[rows])
         optimiser.zero_grad()
         loss.backward()
@@ -368,29 +313,23 @@ def probe_outputs(targets: Sequence[ProbeTarget], columns: Mapping[str, Array]) 
 
     Plain components are in the target's unit; angles are their cosines, then their sines.
     """
-    outputs: list[Array] = []
-    for target in targets:
-        true_NC = _components(target, columns)
-        if target.angle:
-            outputs += [np.cos(true_NC), np.sin(true_NC)]
-        else:
-            outputs.append(true_NC * target.scale)
-    return np.concatenate(outputs, axis=1)
+    return np.concatenate([_outputs(target, columns) for target in targets], axis=1)
 
 
-def probe_errors(
-    targets: Sequence[ProbeTarget], outputs_NK: Array, columns: Mapping[str, Array]
-) -> list[Array]:
-    """Errors (N, C) of each target in its unit; `outputs_NK` is ordered as `probe_outputs`."""
-    errors = []
-    for target, output in zip(targets, _parts(targets, outputs_NK), strict=True):
-        true_NC = _components(target, columns)
-        if target.angle:
-            cosines, sines = np.split(output, 2, axis=1)
-            errors.append(wrap_angle(np.arctan2(sines, cosines) - true_NC) * target.scale)
-        else:
-            errors.append(output - true_NC * target.scale)
-    return errors
+def probe_error(target: ProbeTarget, output_NK: Array, columns: Mapping[str, Array]) -> Array:
+    """Errors (N, C) of one target in its unit."""
+    true_NC = _components(target, columns)
+    if not target.angle:
+        return output_NK - true_NC * target.scale
+    cosines, sines = np.split(output_NK, 2, axis=1)
+    return wrap_angle(np.arctan2(sines, cosines) - true_NC) * target.scale
+
+
+def _outputs(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
+    true_NC = _components(target, columns)
+    if target.angle:
+        return np.concatenate([np.cos(true_NC), np.sin(true_NC)], axis=1)
+    return true_NC * target.scale
 
 
 def _components(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
@@ -398,27 +337,18 @@ def _components(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
     return columns[target.column][:, list(target.index)].astype(np.float64)
 
 
-def _parts(targets: Sequence[ProbeTarget], x_NK: Array) -> list[Array]:
-    widths = [len(target.index) * (2 if target.angle else 1) for target in targets]
-    return np.split(x_NK, np.cumsum(widths)[:-1], axis=1)
-
-
 def _scores(
     targets: Sequence[ProbeTarget], outputs_NK: Array, columns: Mapping[str, Array]
 ) -> tuple[ProbeScore, ...]:
-    errors = probe_errors(targets, outputs_NK, columns)
-    outputs = _parts(targets, outputs_NK)
-    truths = _parts(targets, probe_outputs(targets, columns))
-    return tuple(
-        ProbeScore(
-            measure=target.name,
-            unit=target.unit,
-            rmse=float(np.sqrt(np.square(error).mean())),
-            median=float(np.median(np.abs(error))),
-            r2=_r2(output, truth),
-        )
-        for target, error, output, truth in zip(targets, errors, outputs, truths, strict=True)
-    )
+    truths, scores = [_outputs(target, columns) for target in targets], []
+    ends = np.cumsum([truth.shape[1] for truth in truths])
+    outputs = np.split(outputs_NK, ends[:-1], axis=1)
+    for target, truth, output in zip(targets, truths, outputs, strict=True):
+        error = probe_error(target, output, columns)
+        rmse, median = np.sqrt(np.square(error).mean()), np.median(np.abs(error))
+        r2 = _r2(output, truth)
+        scores.append(ProbeScore(target.name, target.unit, float(rmse), float(median), r2))
+    return tuple(scores)
 
 
 def _r2(output: Array, true: Array) -> float:

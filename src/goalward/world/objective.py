@@ -4,26 +4,29 @@
 
 Gradients flow through both sides of the prediction. R is SIGReg in the paper. The last two terms
 are auxiliaries that the paper does not have (weight 0 there): small networks read the action block
-from two successive latents, and a thumbnail of the frame from one. Minutes of training on a CPU
-need them: the first makes latents keep what the actions move, the second what is to be seen.
+from two successive latents (inverse dynamics), and a small picture of the frame from one latent
+(reconstruction). A training of minutes on a CPU needs them: the first makes latents keep what the
+actions move, the second what the frame shows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from pydantic import Field
 from torch import Tensor, nn
 
-from goalward.core.config import require_at_least, require_at_most, require_types
+from goalward.core.config import NonNegativeFloat, config
 from goalward.core.distributed import mean_over_replicas, num_replicas
-from goalward.world.encoders import MOST_PIXELS, MOST_WIDTH
+from goalward.world.encoders import Pixels, Width
 from goalward.world.lewm import LeWM
 
 KNOTS = 17
 LIMIT = 3.0  # the integral's upper end; N(3) = 0.011
+EPS = 1e-4  # keeps the root's slope finite where a latent number is constant
+VARIANCE_WEIGHT = 25.0  # relative to the covariance term, as in VICReg
 
 
 def sample_directions(dim: int, number: int, rng: torch.Generator) -> Tensor:
@@ -33,12 +36,11 @@ def sample_directions(dim: int, number: int, rng: torch.Generator) -> Tensor:
 
 
 def sigreg(z_TBD: Tensor, directions_DP: Tensor, *, knots: int = KNOTS) -> Tensor:
-    """The statistic's mean over directions and time: a scalar, about 1.05 for Gaussian ones.
+    """The statistic's mean over directions and time: a scalar, about 1.05 for Gaussian latents.
 
-    In a distributed run B counts the batch of all replicas: the characteristic functions are
-    averaged over them, so that N replicas of B/N windows give what one of B gives, in value and,
-    after the usual averaging of gradients, in gradient. All replicas must pass equal shapes and
-    the same directions.
+    In a distributed run the characteristic functions are averaged over the replicas. So N replicas
+    of B/N windows give the value and, after the usual averaging, the gradient of one of B. All
+    replicas must pass equal shapes and the same directions.
     """
     means_TPK2 = mean_over_replicas(_BatchMeans.apply((z_TBD @ directions_DP).float(), knots))
     t_K = torch.linspace(0.0, LIMIT, knots, device=z_TBD.device)
@@ -54,10 +56,9 @@ def sigreg(z_TBD: Tensor, directions_DP: Tensor, *, knots: int = KNOTS) -> Tenso
 class _BatchMeans(torch.autograd.Function):
     """Means over the batch of cos(t x) and sin(t x) at the knots: (T, B, P) to (T, P, K, 2).
 
-    Knots are equally spaced, so each pair follows from the last by a rotation.
-
-    That takes two transcendental functions an element instead of 2 * knots, and nothing of size
-    (T, B, P, K) is ever stored.
+    Knots are equally spaced, so each pair follows from the last by a rotation. That takes two
+    transcendental functions an element instead of 2 * knots, and stores nothing of size
+    (T, B, P, K).
     """
 
     @staticmethod
@@ -96,10 +97,6 @@ def _rotate(cos: Tensor, sin: Tensor, cos_1: Tensor, sin_1: Tensor) -> tuple[Ten
     )
 
 
-EPS = 1e-4  # keeps the root's slope finite where a latent number is constant
-VARIANCE_WEIGHT = 25.0  # relative to the covariance term, as in VICReg
-
-
 def vicreg(z_TBD: Tensor) -> Tensor:
     """25 · mean_d max(0, 1 - std_d) + Σ_{i≠j} cov_ij² / D, averaged over time: a scalar.
 
@@ -116,45 +113,18 @@ def vicreg(z_TBD: Tensor) -> Tensor:
     return VARIANCE_WEIGHT * spread + off_diagonal
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@config
 class ObjectiveConfig:
     """The terms' kinds and weights; the defaults are the public configuration's."""
 
     regulariser: Literal["sigreg", "vicreg", "none"] = "sigreg"
-    regulariser_weight: float = 0.09  # λ
-    projections: int = 1024  # random directions of SIGReg
-    knots: int = KNOTS  # points of SIGReg's integral
-    inverse_weight: float = 0.0  # w
-    thumbnail_weight: float = 0.0  # v
-    thumbnail_size: int = 16  # pixels a side
-    auxiliary_dim: int = 512  # hidden numbers of the auxiliary networks
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require_at_least(self, 0, "regulariser_weight", "inverse_weight", "thumbnail_weight")
-        require_at_least(self, 1, "projections", "thumbnail_size", "auxiliary_dim")
-        require_at_least(self, 2, "knots")
-        require_at_most(self, MOST_WIDTH, "projections", "knots", "auxiliary_dim")
-        require_at_most(self, MOST_PIXELS, "thumbnail_size")
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The terms of one batch's loss, unweighted, and the spread of its latents."""
-
-    loss: Tensor  # the weighted sum
-    prediction: Tensor
-    regulariser: Tensor
-    inverse: Tensor
-    thumbnail: Tensor
-    latent_std: Tensor  # mean over the latent's numbers of their standard deviation
-
-    def stacked(self) -> Tensor:
-        """All terms as one detached vector, in the order of TERMS."""
-        return torch.stack([getattr(self, name).detach().float() for name in TERMS])
-
-
-TERMS = tuple(field.name for field in fields(Terms))
+    regulariser_weight: NonNegativeFloat = 0.09  # λ
+    projections: Width = 1024  # random directions of SIGReg
+    knots: Annotated[int, Field(ge=2, le=2**16)] = KNOTS  # points of SIGReg's integral
+    inverse_dynamics_weight: NonNegativeFloat = 0.0  # w
+    reconstruction_weight: NonNegativeFloat = 0.0  # v
+    reconstruction_size: Pixels = 16  # pixels a side
+    auxiliary_dim: Width = 512  # hidden numbers of the auxiliary networks
 
 
 class Objective(nn.Module):
@@ -162,17 +132,21 @@ class Objective(nn.Module):
 
     def __init__(self, model: LeWM, config: ObjectiveConfig) -> None:
         super().__init__()
-        self.model = model
-        self.config = config
-        dim = model.config.latent_dim
-        self.inverse = self.thumbnail = None
-        if config.inverse_weight:
-            self.inverse = _head(2 * dim, config.auxiliary_dim, model.config.block_dim)
-        if config.thumbnail_weight:
-            self.thumbnail = ThumbnailHead(dim, config.auxiliary_dim, config.thumbnail_size)
+        self.model, self.config = model, config
+        dim, hidden = model.config.latent_dim, config.auxiliary_dim
+        self.inverse_dynamics = self.reconstruction = None
+        if config.inverse_dynamics_weight:
+            self.inverse_dynamics = _head(2 * dim, hidden, model.config.block_dim)
+        if config.reconstruction_weight:
+            self.reconstruction = ReconstructionHead(dim, hidden, config.reconstruction_size)
 
-    def forward(self, pixels_BTCHW: Tensor, actions_BTA: Tensor, directions_DP: Tensor) -> Terms:
-        """The terms for windows of T frames with the T - 1 action blocks between them."""
+    def forward(
+        self, pixels_BTCHW: Tensor, actions_BTA: Tensor, directions_DP: Tensor
+    ) -> dict[str, Tensor]:
+        """The loss of windows of T frames with the T - 1 action blocks between them.
+
+        After it come its terms, unweighted, and the mean standard deviation of latent numbers.
+        """
         config, (batch, frames) = self.config, pixels_BTCHW.shape[:2]
         pixels_NCHW = pixels_BTCHW.flatten(0, 1)
         z_ND = self.model.encode(pixels_NCHW).float()
@@ -180,19 +154,26 @@ class Objective(nn.Module):
         prediction = (self.model.predict(z_BTD[:, :-1], actions_BTA) - z_BTD[:, 1:]).square().mean()
         with torch.autocast(z_ND.device.type, enabled=False):  # statistics need their digits
             regulariser = self._regulariser(z_BTD.transpose(0, 1), directions_DP)
-        inverse = thumbnail = z_ND.new_zeros(())
-        if self.inverse is not None:
+        inverse = reconstruction = z_ND.new_zeros(())
+        if self.inverse_dynamics is not None:
             pairs_BT2D = torch.cat([z_BTD[:, :-1], z_BTD[:, 1:]], dim=-1)
-            inverse = (self.inverse(pairs_BT2D) - actions_BTA).square().mean()
-        if self.thumbnail is not None:
-            thumbnail = self.thumbnail(z_ND, pixels_NCHW)
+            inverse = (self.inverse_dynamics(pairs_BT2D) - actions_BTA).square().mean()
+        if self.reconstruction is not None:
+            reconstruction = self.reconstruction(z_ND, pixels_NCHW)
         loss = (
             prediction
             + config.regulariser_weight * regulariser
-            + config.inverse_weight * inverse
-            + config.thumbnail_weight * thumbnail
+            + config.inverse_dynamics_weight * inverse
+            + config.reconstruction_weight * reconstruction
         )
-        return Terms(loss, prediction, regulariser, inverse, thumbnail, z_ND.detach().std(0).mean())
+        return {
+            "loss": loss,
+            "prediction": prediction,
+            "regulariser": regulariser,
+            "inverse_dynamics": inverse,
+            "reconstruction": reconstruction,
+            "latent_std": z_ND.detach().std(0).mean(),
+        }
 
     def _regulariser(self, z_TBD: Tensor, directions_DP: Tensor) -> Tensor:
         if self.config.regulariser == "sigreg":
@@ -202,11 +183,11 @@ class Objective(nn.Module):
         return z_TBD.new_zeros(())
 
 
-class ThumbnailHead(nn.Module):
-    """Reads a small picture of the frame from its latent, and says how far off it is.
+class ReconstructionHead(nn.Module):
+    """Reads a small picture of the frame from its latent, and measures the error.
 
-    Thumbnails are measured in standard deviations from the data's mean picture, so that the
-    error's scale does not depend on the task.
+    Pictures are in standard deviations from the data's mean picture, so that the error's scale
+    does not depend on the task.
     """
 
     mean: Tensor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -30,22 +30,22 @@ from goalward.core.config import (
 )
 from goalward.core.curves import LogTarget, Row, SendRow, log_to, require_log_package
 from goalward.core.distributed import Replica, as_only_replica, joined_replicas, local_processes
-from goalward.core.random import generator
-from goalward.core.training import CHECKPOINT, OnProgress, Part, Schedule, Trainer, cosine_lr
+from goalward.core.random import generator, torch_seed
+from goalward.core.training import (
+    CHECKPOINT,
+    OnProgress,
+    Part,
+    Schedule,
+    Trainer,
+    cosine_lr,
+    progress_of,
+)
 from goalward.data.episodes import Episodes, Index, available_memory, episodes_id, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.data.summary import task_name
-from goalward.data.windows import (
-    Windows,
-    action_scale,
-    batch_numbers,
-    prefetched,
-    require_finite_actions,
-    sizes,
-)
-from goalward.tasks.task import ProbeTarget
-from goalward.world.checkpoint import STAGE, load_world, save_world
-from goalward.world.figures import save_curves, save_latent_path
+from goalward.data.windows import Windows, action_scale, batch_numbers, prefetched
+from goalward.world.checkpoint import STAGE, load_world, require_fits, save_world, world_id
+from goalward.world.figures import MIN_POINTS, save_curves, save_latent_path
 from goalward.world.frozen import normalise
 from goalward.world.lewm import LeWM, LeWMConfig, num_parameters
 from goalward.world.metrics import (
@@ -54,19 +54,17 @@ from goalward.world.metrics import (
     probe_rows,
     probe_targets,
     probe_world,
-    validate_world,
     world_metrics,
 )
-from goalward.world.objective import TERMS, Objective, ObjectiveConfig, Terms, sample_directions
-from goalward.world.tsne import MIN_POINTS
+from goalward.world.objective import Objective, ObjectiveConfig, sample_directions
 
 STAGE_VERSION = 1
-REPORT, CURVES, LATENTS = "report.json", "curves.png", "latents.png"
+METRICS, CURVES, LATENTS = "metrics.json", "curves.png", "latents.png"
 SNAPSHOTS = ".snapshots"  # hidden: no payload, deleted at the end
 VALIDATION_SHARES = (0.02, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the steps
 VALIDATION_BATCHES, VALIDATION_BATCH = 8, 128
-THUMBNAIL_FRAMES = 1_000
-PICTURE_FRAMES = 400
+RECONSTRUCTION_FRAMES = 1_000  # to take their mean picture from
+PICTURE_FRAMES = 400  # of the episode whose latents are drawn
 CPU = torch.device("cpu")
 PART, BEST_BY = "world", "held_out_loss"
 
@@ -110,14 +108,14 @@ class WorldConfig:
 
 
 class Training:
-    """What a training reads, minimises and is validated by; `trainer` goes through its steps.
+    """The data, losses and validation of a training; `trainer` runs its steps.
 
     Args:
         config: What the result depends on.
         episodes: The dataset.
         folder: Where the checkpoint and the curves are.
         replica: This process among those that train together.
-        targets: What the linear probe reads from latents; none for an unknown task.
+        task: Whose state the probes read from latents; none if it is unknown.
     """
 
     def __init__(
@@ -125,19 +123,23 @@ class Training:
         config: WorldConfig,
         episodes: Episodes,
         folder: Path,
-        *,
         replica: Replica,
-        targets: Sequence[ProbeTarget],
+        task: str | None,
     ) -> None:
-        self.config, self.folder, self.replica, self.targets = config, folder, replica, targets
+        self.config, self.folder, self.replica, self.task = config, folder, replica, task
         room = available_memory() // 2 // local_processes()
         self.episodes = episodes.in_memory(["pixels", "action"], room)
+        self.targets = probe_targets(episodes, task)
         self.split = split_episodes(episodes.num_episodes, config.split)
         self.scale = action_scale(episodes, self.split.train)
         self.windows = self._windows(self.split.train)
         self._held_out = self._windows(self.split.validation)
         self.objective = _new_objective(config, replica)
-        self._fit_thumbnails()
+        if self.objective.reconstruction is not None:
+            rng = generator("thumbnails", config.seed)
+            rows = probe_rows(self.episodes, self.split.train, RECONSTRUCTION_FRAMES, rng)
+            frames = torch.from_numpy(self.episodes.rows("pixels", rows)).to(replica.device)
+            self.objective.reconstruction.fit(normalise(frames))
         part = Part(module=self.objective, losses=self._losses, best_by=BEST_BY)
         self.trainer = Trainer({PART: part}, config.schedule, folder, replica=replica)
         self._replicated: nn.Module = self.objective
@@ -145,25 +147,19 @@ class Training:
             self._replicated = DistributedDataParallel(self.objective)
 
     def run(
-        self,
-        *,
-        save_seconds: float,
-        on_progress: OnProgress | None = None,
-        send: SendRow | None = None,
+        self, *, save_seconds: float, on_progress: OnProgress | None, send: SendRow | None
     ) -> None:
         """Train to the end."""
-        first, schedule = self.trainer.done, self.config.schedule
+        show = progress_of(self.trainer, on_progress, _terms_text, frames=self.windows.frames)
 
         def watch(row: Row) -> None:
             self._require_spread(row)
-            if on_progress is not None:
-                windows = (self.trainer.done - first) * schedule.batch
-                on_progress(self.trainer.done, windows * self.windows.frames, _shown(row))
+            show(row)
 
         self.trainer.fit(
             lambda steps: prefetched(self._read, steps),
             self.validate,
-            validate_at=schedule.validate_at(),
+            validate_at=self.config.schedule.validate_at(),
             save_seconds=save_seconds,
             on_losses=watch,
             send=send,
@@ -173,14 +169,6 @@ class Training:
         frames, skip = self.config.model.history + 1, self.config.model.frameskip
         return Windows(self.episodes, chosen, frames=frames, frameskip=skip, scale=self.scale)
 
-    def _fit_thumbnails(self) -> None:
-        """Take the thumbnails' scale from a sample of training frames."""
-        if self.objective.thumbnail is not None:
-            rng = generator("thumbnails", self.config.seed)
-            rows = probe_rows(self.episodes, self.split.train, THUMBNAIL_FRAMES, rng)
-            frames = torch.from_numpy(self.episodes.rows("pixels", rows)).to(self.replica.device)
-            self.objective.thumbnail.fit(normalise(frames))
-
     def _read(self, step: int) -> Batch:
         """This replica's windows of a step."""
         batch = self.config.schedule.batch
@@ -188,19 +176,18 @@ class Training:
         return self.windows.read(numbers[self.replica.share(batch)])
 
     def _losses(self, batch: Batch, step: int) -> Mapping[str, Tensor]:
-        torch.manual_seed(_seed("dropout", self.config.seed, step, self.replica.rank))
-        terms = self._terms(self._replicated, batch, step)
-        return {name: getattr(terms, name) for name in TERMS}
+        seed, rank = self.config.seed, self.replica.rank
+        torch.manual_seed(torch_seed("world-dropout", seed, step, rank))
+        return self._terms(self._replicated, batch, step)
 
-    def _terms(self, module: nn.Module, batch: Batch, step: int) -> Terms:
+    def _terms(self, module: nn.Module, batch: Batch, step: int) -> dict[str, Tensor]:
         """The loss of a batch, in the configured precision; `step` chooses SIGReg's directions."""
         device, config = self.replica.device, self.config
         frames_BTHWC, actions_BTA = (part.to(device, non_blocking=True) for part in batch)
         pixels = normalise(frames_BTHWC.flatten(0, 1)).unflatten(0, frames_BTHWC.shape[:2])
-        rng = torch.Generator().manual_seed(_seed("directions", config.seed, step))
-        directions_DP = sample_directions(
-            config.model.latent_dim, config.objective.projections, rng
-        ).to(device)
+        rng = torch.Generator().manual_seed(torch_seed("world-directions", config.seed, step))
+        number = config.objective.projections
+        directions_DP = sample_directions(config.model.latent_dim, number, rng).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=config.uses_bfloat16(device)):
             return module(pixels, actions_BTA, directions_DP)
 
@@ -208,35 +195,33 @@ class Training:
         if row["latent_std"] < self.config.min_latent_std:
             raise ValueError(
                 f"the latents collapsed: their standard deviation is {row['latent_std']:.2g} at "
-                f"step {self.trainer.done}; train again with a larger "
-                "objective.regulariser_weight into another folder, or delete "
-                f"{self.folder} first"
+                f"step {self.trainer.done}; train again with a larger objective.regulariser_weight "
+                f"into another folder, or delete {self.folder} first"
             )
 
     def validate(self) -> Row:
         """Losses and linear probes on held-out episodes; keeps one episode's latents."""
         row = self._held_out_terms()
         if not math.isfinite(row[BEST_BY]):
-            return row  # the trainer refuses it; there is nothing to probe
+            return row  # the trainer refuses it
         model, seed = self.objective.model, self.config.seed
         probes = probe_world(model, self.episodes, self.targets, self.split, seed=seed, mlp=False)
         (self.folder / SNAPSHOTS).mkdir(exist_ok=True)
         latents = encode_rows(model, self.episodes, self.picture_rows()).numpy()
         np.save(self.folder / SNAPSHOTS / f"{self.trainer.done:08d}.npy", latents)
-        return {**row, **{f"probe/{score.measure}": score.rmse for score in probes.linear}}
+        return {**row, **{f"probe/{score.target}": score.rmse for score in probes.linear}}
 
     def _held_out_terms(self) -> Row:
         self.objective.eval()
         windows, batch = self._held_out, min(VALIDATION_BATCH, len(self._held_out))
         order = generator("held-out-windows", self.config.seed).permutation(len(windows))
-        sums = torch.zeros(len(TERMS))
-        number = min(VALIDATION_BATCHES, len(windows) // batch)
+        number, sums = min(VALIDATION_BATCHES, len(windows) // batch), dict[str, Tensor]()
         with torch.inference_mode(), as_only_replica():
             for k in range(number):
                 part = windows.read(order[k * batch : (k + 1) * batch])
-                sums += self._terms(self.objective, part, k).stacked().cpu()
-        names = (f"held_out_{name}" for name in TERMS)
-        return dict(zip(names, (sums / number).tolist(), strict=True))
+                for name, term in self._terms(self.objective, part, k).items():
+                    sums[name] = sums.get(name, 0) + term.float().cpu()
+        return {f"held_out_{name}": float(total / number) for name, total in sums.items()}
 
     def picture_rows(self) -> Index:
         """Rows of the longest held-out episode, evenly thinned: its latents are drawn."""
@@ -249,19 +234,7 @@ class Training:
 def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) -> None:
     """Refuse a dataset that the configuration does not fit, before anything is written."""
     model, schedule = config.model, config.schedule
-    action_dim, size = sizes(episodes)
-    if size != model.encoder.image_size:
-        raise ValueError(
-            f"{episodes.path}: frames have {size} pixels a side, the model takes "
-            f"{model.encoder.image_size}; collect with --image-size {model.encoder.image_size}, or "
-            f"train for these frames with --set model.encoder.image_size={size}"
-        )
-    if action_dim != model.action_dim:
-        raise ValueError(
-            f"{episodes.path}: actions have {action_dim} numbers, the model takes "
-            f"{model.action_dim}; leave model.action_dim out"
-        )
-    require_finite_actions(episodes)
+    require_fits(model, episodes)
     split = split_episodes(episodes.num_episodes, config.split)
     span = model.history * model.frameskip + 1
     for side, least in ((split.train, schedule.batch), (split.validation, 1)):
@@ -274,7 +247,7 @@ def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) 
     if schedule.batch % replica.count:
         raise ValueError(
             f"a batch of {schedule.batch} cannot be shared evenly by {replica.count} processes; "
-            "change it with --set schedule.batch=..., or their number"
+            "choose another number of processes, or set schedule.batch"
         )
 
 
@@ -289,32 +262,27 @@ def _new_objective(config: WorldConfig, replica: Replica) -> Objective:
     return objective
 
 
-def _seed(purpose: str, seed: int, *index: int) -> int:
-    """A seed for torch's generators."""
-    return int(generator(f"world-{purpose}", seed, *index).integers(2**63))
-
-
-def _shown(row: Row) -> str:
-    """What the progress bar shows."""
-    shown = ("prediction", "regulariser", "inverse", "thumbnail")
-    return ", ".join(f"{name} {row[name]:.3g}" for name in shown if row[name])
+def _terms_text(row: Row) -> str:
+    """The terms of the loss, for the progress bar."""
+    terms = ("prediction", "regulariser", "inverse_dynamics", "reconstruction")
+    return ", ".join(f"{name.replace('_', ' ')} {row[name]:.3g}" for name in terms if row[name])
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorldReport:
-    """What a training achieved, judged on held-out episodes with its best weights."""
+    """What a training achieved, by its best weights on held-out episodes."""
 
     world_id: str  # of the last weights
     best_world_id: str  # of those with the lowest held-out loss
     task: str | None
     parameters: dict[str, int]  # trainable numbers of each part
     steps: int
-    seconds: float  # training alone, all sittings together
+    seconds: float  # of training, over all sessions
     frames_per_second: float
     data_share: float  # of that time, spent waiting for data
     train_windows: int
     held_out_loss: float
-    quality: WorldMetrics
+    metrics: WorldMetrics
 
 
 def train_world(
@@ -332,102 +300,70 @@ def train_world(
 ) -> WorldReport | None:
     """Train a world model into the stage folder `folder`, or find it complete there.
 
-    Args:
-        config: What the result depends on.
-        dataset: An episode file or a folder with one.
-        folder: Where the result goes; an interrupted training there is resumed.
-        device: Where to compute; under `torchrun` every process joins in.
-        task: The dataset's task, where the file does not say it.
-        save_seconds: Between two checkpoints: a killed process loses this much work at most.
-        mlp_probe: Train the MLP probe on the finished model, too, which takes a minute or two;
-            `validate_world` can do it later.
-        pictures: Draw the training's curves, and an episode's latents over the training.
-        log: Where to show the curves while they grow, beside `curves.jsonl`.
-        on_progress: Called now and then with steps, frames and losses.
-
-    Returns:
-        The report, or None in processes other than the first under `torchrun`.
-
-    Raises:
-        ValueError: the dataset does not fit the configuration, the folder holds something else, or
-            training diverged.
-        OSError: the folder cannot be written; the last checkpoint is kept.
+    Under `torchrun` all processes train together, and those after the first return None. The MLP
+    probe takes a minute or two; `validate_world` trains it, too.
     """
     require_log_package(log)
     with open_episodes(dataset) as episodes, joined_replicas(device) as replica:
         name = task_name(episodes, task)
-        targets = probe_targets(episodes, name)
+        inputs = {"episodes": episodes_id(episodes), **({"task": task} if task else {})}
         stage = Stage(
-            folder=folder,
-            name=STAGE,
-            version=STAGE_VERSION,
-            config=config,
-            inputs={"episodes": episodes_id(episodes), **({"task": task} if task else {})},
+            folder=folder, name=STAGE, version=STAGE_VERSION, config=config, inputs=inputs
         )
         if not stage.is_complete():
             require_matching(config, episodes, replica)
             with stage.writing() if replica.is_first else nullcontext(stage.partial) as partial:
-                training = Training(config, episodes, partial, replica=replica, targets=targets)
+                training = Training(config, episodes, partial, replica, name)
                 target = log if replica.is_first else None
                 with log_to(target, stage, first_step=training.trainer.done) as send:
                     training.run(save_seconds=save_seconds, on_progress=on_progress, send=send)
                 if replica.is_first:
-                    _conclude(training, name, mlp_probe=mlp_probe, pictures=pictures)
+                    _conclude(training, mlp_probe=mlp_probe, pictures=pictures)
     if not replica.is_first:
         return None
     (folder / CHECKPOINT).unlink(missing_ok=True)
     shutil.rmtree(folder / SNAPSHOTS, ignore_errors=True)
-    report = read_config(WorldReport, folder / REPORT)
-    if mlp_probe and targets and not report.quality.probes.network:  # made by a quicker command
-        quality = validate_world(folder, dataset, task=task, seed=config.seed, device=device)
-        return replace(report, quality=quality)
-    return report
+    return read_config(WorldReport, folder / METRICS)
 
 
-def _conclude(training: Training, task: str | None, *, mlp_probe: bool, pictures: bool) -> None:
+def _conclude(training: Training, *, mlp_probe: bool, pictures: bool) -> None:
     """Write weights, report and pictures."""
     config, folder, trainer = training.config, training.folder, training.trainer
-    model, scale = training.objective.model, training.scale
+    model, scale, split = training.objective.model, training.scale, training.split
+    last_id = world_id(model, scale)
     save_world(folder, "last", model, scale)
     trainer.restore_best()
     save_world(folder, "best", model, scale)
-    best = load_world(folder, weights="best", device=training.replica.device)
+    model = load_world(folder, device=training.replica.device).model  # also without SyncBatchNorm
     timed, best_row = trainer.history[-1], trainer.best_row(PART)
     assert best_row is not None
     frames = config.schedule.steps * config.schedule.batch * training.windows.frames
-    parts = {name: num_parameters(part) for name, part in best.model.named_children()}
+    parts = {name: num_parameters(part) for name, part in model.named_children()}
+    data, seed = (training.episodes, training.targets, split, scale), config.seed
     report = WorldReport(
-        world_id=load_world(folder, weights="last").id,
-        best_world_id=best.id,
-        task=task,
-        parameters={**parts, "total": num_parameters(best.model)},
+        world_id=last_id,
+        best_world_id=world_id(model, scale),
+        task=training.task,
+        parameters={**parts, "total": num_parameters(model)},
         steps=config.schedule.steps,
         seconds=timed["seconds"],
         frames_per_second=frames / timed["seconds"],
         data_share=timed["data_seconds"] / timed["seconds"],
         train_windows=len(training.windows),
         held_out_loss=best_row[BEST_BY],
-        quality=world_metrics(
-            best.model,
-            training.episodes,
-            training.targets,
-            training.split,
-            scale,
-            seed=config.seed,
-            mlp=mlp_probe,
-        ),
+        metrics=world_metrics(model, *data, seed=seed, mlp=mlp_probe),
     )
-    write_json(folder / REPORT, to_json(report))
+    write_json(folder / METRICS, to_json(report))
     if pictures:
-        _draw_pictures(training, f"LeWM on {task or 'a dataset'}")
+        _draw_pictures(training)
 
 
-def _draw_pictures(training: Training, title: str) -> None:
+def _draw_pictures(training: Training) -> None:
     """Curves, and latents of an episode that is long enough."""
-    folder = training.folder
+    folder, title = training.folder, f"LeWM on {training.task or 'a dataset'}"
     save_curves(folder / CURVES, training.trainer.history, title)
     frames = training.episodes.rows("pixels", training.picture_rows())
-    if len(frames) >= MIN_POINTS:  # else there is nothing to draw
+    if len(frames) >= MIN_POINTS:
         paths = sorted((folder / SNAPSHOTS).glob("*.npy"))
         latents = {int(path.stem): np.load(path) for path in paths}
         save_latent_path(folder / LATENTS, latents, frames, title)

@@ -1,0 +1,140 @@
+"""The cells of a report's tables, as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from goalward.evaluation.latency import SpeedUp
+from goalward.experiments.experiment import ALL_PAIRS, Metric
+from goalward.experiments.paper import trajectory_figure
+from goalward.experiments.tables import Entry, Table
+from goalward.experiments.variants import CEM, PAIRS
+
+T = TypeVar("T")
+
+MOST_VALUES = 4  # columns of a Markdown table beside the two that name a row
+MOST_POINTS = 3  # more points are rows, not columns
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows of cells; the first two columns are the task and what the row is."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def split(self) -> Iterator[Grid]:
+        """Grids that are narrow enough for Markdown."""
+        for start in range(2, len(self.header), MOST_VALUES):
+            stop = start + MOST_VALUES
+            yield Grid(
+                (*self.header[:2], *self.header[start:stop]),
+                tuple((*row[:2], *row[start:stop]) for row in self.rows),
+            )
+
+
+def success_grid(table: Table) -> Grid:
+    """A row for each task and variant and a column for each point; many points are rows."""
+    points = list(dict.fromkeys(entry.point for entry in table.entries))
+    variants = list(dict.fromkeys(entry.variant for entry in table.entries))
+    places = {(e.task, e.variant, e.point): _success(e) for e in table.entries}
+    tasks = list(dict.fromkeys(entry.task for entry in table.entries))
+    if len(points) > MOST_POINTS and len(points) > len(variants):
+        return Grid(
+            ("task", table.axis, *variants),
+            tuple(
+                (task, point, *(places.get((task, v, point), "") for v in variants))
+                for task in tasks
+                for point in points
+            ),
+        )
+    return Grid(
+        ("task", "controller", *points),
+        tuple(
+            (task, variant, *(places.get((task, variant, p), "") for p in points))
+            for task in tasks
+            for variant in variants
+            if any((task, variant, p) in places for p in points)
+        ),
+    )
+
+
+def details_grid(table: Table) -> Grid | None:
+    """Latency, smoothness and difference to CEM at the last point of every controller."""
+    points = {entry.point for entry in table.entries}
+    if len(points) > 1 and table.axis != PAIRS:
+        return None
+    last = {(entry.task, entry.variant): entry for entry in table.entries}
+    rows = {key: _details(entry, last.get((key[0], CEM.label))) for key, entry in last.items()}
+    columns = [c for c in next(iter(rows.values())) if any(row[c] for row in rows.values())]
+    return Grid(
+        ("task", "controller", *columns),
+        tuple((*key, *(row[c] for c in columns)) for key, row in rows.items()),
+    )
+
+
+def _details(entry: Entry, reference: Entry | None) -> dict[str, str]:
+    summary, latency = entry.summary, entry.latency
+    same_pairs = entry.point == ALL_PAIRS  # as in the paper, whose figures are of all pairs
+    paper = trajectory_figure(entry.task, summary.method) if same_pairs else None
+    jerk, monotonic = ("", "") if paper is None else (f" [{paper[0]:g}]", f" [{paper[1]:g}%]")
+    slow = None if reference is None else reference.latency
+    speed_up = None if latency is None or slow is None else SpeedUp.of(latency, slow).decision
+    share = "{:.0%}".format
+    return {
+        "jerk": _shown(summary.jerk, "{:.3f}".format, jerk),
+        "monotonic": _shown(summary.monotonic, share, monotonic),
+        "approach rate": _shown(summary.approach_rate, share),
+        "steps": f"{summary.steps:.1f}",
+        "ms a decision": _shown(latency and latency.mean, "{:,.2f}".format),
+        "ms a plan": _shown(latency and latency.plan, "{:,.2f}".format),
+        "CEM's time / its time": _shown(speed_up, "{:,.3g}".format),
+        "difference to CEM": _shown(summary.difference, str),
+    }
+
+
+def _shown(value: T | None, show: Callable[[T], str], suffix: str = "") -> str:
+    """A value as text; nothing for one that was not measured."""
+    return "" if value is None else show(value) + suffix
+
+
+def metric_grids(table: Table) -> list[Grid]:
+    """A grid for each set of columns, with the rows that have them."""
+    rows: dict[tuple[str, str], dict[str, Metric]] = {}
+    for metric in table.metrics:
+        rows.setdefault((metric.task, metric.row), {})[metric.column] = metric
+    groups: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for key, row in rows.items():
+        cells = (*key, *(_number(metric) for metric in row.values()))
+        groups.setdefault(tuple(row), []).append(cells)
+    header = ("task", table.axis or "what")
+    return [Grid((*header, *columns), tuple(found)) for columns, found in groups.items()]
+
+
+def _number(metric: Metric) -> str:
+    """A number with its interval, and the paper's in brackets."""
+    text = "∞" if metric.value is None else _short(metric.value)
+    if metric.low is not None and metric.high is not None:
+        text += f" ({metric.low:.0f} to {metric.high:.0f})"
+    text += "" if metric.count is None else f" n={metric.count}"
+    return text if metric.paper is None else f"{text} [{_short(metric.paper)}]"
+
+
+def _short(value: float) -> str:
+    """Four digits, and no exponent for large numbers."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
+def _success(entry: Entry) -> str:
+    """A success rate with its interval, and the paper's in brackets."""
+    rate, spread = entry.summary.rate, entry.summary.seed_std
+    low, high = round(100 * rate.low), round(100 * rate.high)
+    text = f"{100 * rate.mean:.1f}"
+    text += "" if spread is None else f" ±{100 * spread:.1f}"
+    text += f" ({low} to {high})"
+    if entry.paper is None:
+        return text
+    mark = "↑" if low > entry.paper else "↓" if high < entry.paper else "="  # as it is shown
+    return f"{text} [{entry.paper:g} {mark}]"

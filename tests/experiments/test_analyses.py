@@ -1,0 +1,72 @@
+"""Analyses of latents and decisions, on cases whose answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from goalward.experiments.ablations import WORLDS
+from goalward.experiments.analyses import (
+    BLOCK,
+    conditioning,
+    effective_rank,
+    isotropy,
+    latency_metrics,
+    pairwise_runs,
+    spectrum,
+)
+from table_helpers import latency
+
+
+def test_the_spectrum_is_that_of_the_covariance() -> None:
+    rng = np.random.default_rng(0)
+    turn, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    latents = 5 + (rng.normal(size=(200_000, 3)) * [3.0, 2.0, 1.0]) @ turn
+    assert spectrum(latents) == pytest.approx([9, 4, 1], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("variances", "even", "rank"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], 1.0, 4.0),
+        ([7.0, 0.0, 0.0, 0.0], 0.25, 1.0),
+        ([2.0, 2.0, 0.0, 0.0], 0.5, 2.0),
+    ],
+)
+def test_isotropy_and_effective_rank(variances: list[float], even: float, rank: float) -> None:
+    assert isotropy(np.array(variances)) == pytest.approx(even)
+    assert effective_rank(np.array(variances)) == pytest.approx(rank)
+
+
+def test_conditioning_is_the_median_and_may_have_no_bound() -> None:
+    good, bad = np.diag([2.0, 1.0]), np.diag([9.0, 1.0])
+    blind = np.diag([1.0, 0.0])
+    assert conditioning([good, good, bad]) == pytest.approx(2)
+    assert conditioning([good, good, blind]) == pytest.approx(2)
+    assert conditioning([good, blind, blind]) is None
+
+
+def test_a_latency_is_beside_that_of_cem_and_the_papers_ratio() -> None:
+    ours, cem = latency(2.0), latency(500.0)
+    alone = {m.column: m for m in latency_metrics("cube", "GC-IDM", ours, cem, 116.0)}
+    assert {m.row for m in alone.values()} == {"GC-IDM"}
+    assert alone["ms a decision alone"].value == alone["ms a plan alone"].value == 2.0
+    ratio = alone["CEM's time / its time alone"]
+    assert (ratio.value, ratio.paper) == (250.0, 116.0)
+    assert [m.column for m in alone.values() if m.paper is not None] == [ratio.column]
+    assert "MB alone" not in alone  # it was not measured
+    many = replace(ours, environments=50, memory_mb=9.0)
+    columns = {m.column: m.value for m in latency_metrics("cube", "GC-IDM", many, cem, None)}
+    assert columns["MB in batches of 50"] == 9.0 and columns["ms a decision in batches of 50"] == 2
+
+
+def test_every_world_model_and_every_change_has_a_pairwise_model() -> None:
+    found = pairwise_runs(WORLDS.values())("cube")
+    assert [spec.world_changes for spec in found] == [*WORLDS.values()]
+    assert {(spec.task, spec.kind, spec.controller_changes) for spec in found} == {
+        ("cube", "pairwise", ())
+    }
+    one_step, block = pairwise_runs(changes=((), BLOCK))("two-room")
+    assert block == replace(one_step, controller_changes=BLOCK)

@@ -1,0 +1,168 @@
+"""The catalog holds together: names, changes, claims, and the paper's figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from world_helpers import tiny_model
+
+from goalward.control.networks import GCIDMConfig, HorizonConfig, PairwiseConfig, TimeToGoConfig
+from goalward.control.train import ControllerConfig, IDMSchedule
+from goalward.core.config import override
+from goalward.evaluation.specs import require_known
+from goalward.experiments.ablations import WORLDS
+from goalward.experiments.catalog import ANALYSES, EXPERIMENTS, find_experiments
+from goalward.experiments.experiment import ONNX, Experiment, RunSpec, no_figure
+from goalward.experiments.variants import (
+    CEM,
+    FRONTIER,
+    GC_IDM,
+    LINES,
+    TASKS,
+    TIME_TO_GO,
+    open_loop,
+)
+from goalward.tasks import get_task
+from goalward.world.train import ScheduleConfig, WorldConfig
+
+
+def experiment(name: str) -> Experiment:
+    (found,) = find_experiments([name])
+    assert isinstance(found, Experiment)
+    return found
+
+
+def specs(*names: str) -> set[RunSpec]:
+    return {spec for name in names for _, _, spec in experiment(name).runs("two-room")}
+
+
+def test_the_catalog_has_every_experiment_once() -> None:
+    names = [one.id for one in EXPERIMENTS] + [one.id for one in ANALYSES]
+    assert len(names) == len(set(names)) >= 23
+    assert [one.id for one in find_experiments()] == names
+    assert [one.id for one in find_experiments(["budget", "main"])] == ["budget", "main"]
+    with pytest.raises(ValueError, match="unknown experiment 'mian', did you mean 'main'"):
+        find_experiments(["mian"])
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda e: e.id)
+def test_every_change_is_one_that_its_configuration_knows(one: Experiment) -> None:
+    controller = ControllerConfig(
+        network=GCIDMConfig(latent_dim=4, action_dim=2), schedule=IDMSchedule(steps=1)
+    )
+    pairwise = replace(controller, network=PairwiseConfig(latent_dim=4, action_dim=2))
+    controller = replace(
+        controller, time_to_go=TimeToGoConfig(), horizon=HorizonConfig(mode="time-to-go")
+    )
+    world = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
+    for _, variant, spec in one.runs(one.tasks[0]):
+        plain = pairwise if spec.kind == "pairwise" else controller
+        changed = override(plain, spec.controller_changes)
+        assert changed.network.latent_dim == 4
+        # A controller that is trained for a table learns what the table shows, and no more.
+        if variant == TIME_TO_GO:
+            assert changed.time_to_go is not None
+        elif spec.controller_changes:
+            assert changed.time_to_go is None
+        assert override(world, spec.world_changes).model == tiny_model()
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda e: e.id)
+def test_every_variant_is_a_controller_with_a_label_of_its_own(one: Experiment) -> None:
+    labels = [variant.label for variant in one.variants]
+    assert len(labels) == len(set(labels))
+    assert {*one.slow} <= {*one.variants}
+    known = [variant.controller for variant in one.variants if variant.controller != ONNX]
+    require_known(known, get_task(one.tasks[0]))
+
+
+def test_labels_state_what_a_variant_varies() -> None:
+    assert FRONTIER[0].label == "CEM 30 x 2" and FRONTIER[0].search_size == (30, 2)
+    assert "num_samples=30" in FRONTIER[0].controller
+    assert open_loop(25).label == "GC-IDM, open loop 25"
+    assert open_loop(25).controller.endswith("commit=25")
+    assert LINES[-1].label == "line, 3 refinements, 10 candidates"
+
+
+def test_the_papers_figures_stand_beside_the_right_points() -> None:
+    with_figures = [one for one in EXPERIMENTS if one.figure is not no_figure]
+    assert len(with_figures) >= 12
+    for one in with_figures:
+        for task in one.tasks:
+            for point in one.points:
+                found = [one.figure(task, point.label, variant) for variant in one.variants]
+                assert any(figure is not None for figure in found), (one.id, point)
+    distance = experiment("goal-distance")
+    assert distance.figure("push-t", "10", GC_IDM) == 90.5
+    assert distance.figure("push-t", "10", TIME_TO_GO) is None  # which the paper does not have
+    planning = experiment("pairwise-planning")
+    assert planning.figure("two-room", "success", LINES[-1]) == 48
+    assert planning.figure("two-room", "success", CEM) == 87
+    held_out = experiment("held-out")
+    assert held_out.figure("push-t", "held-out", GC_IDM) == 84.8
+    assert held_out.figure("push-t", "all", GC_IDM) == 84.2  # of the main table
+
+
+def test_the_frontier_has_twelve_sizes_below_the_default() -> None:
+    sizes = {variant.search_size or (0, 0) for variant in FRONTIER}
+    assert len(sizes) == 12 and max(samples * iters for samples, iters in sizes) < 9_000
+
+
+def test_runs_are_shared_between_experiments() -> None:
+    assert specs("main", "trajectories") == specs("main")
+    # CEM acts without the pairwise model that this table trains with noise.
+    shared = specs("pairwise-planning") & specs("main")
+    assert shared == {RunSpec(task="two-room", controller="cem")}
+
+
+def test_a_slow_variant_has_the_first_seed_only() -> None:
+    main = experiment("main")
+    seeds: dict[str, set[int]] = {}
+    for _, variant, spec in main.runs("cube"):
+        seeds.setdefault(variant.label, set()).add(spec.seed)
+    slow = {variant.label for variant in main.slow}
+    assert {label for label, found in seeds.items() if found == {42}} == slow
+    assert all(seeds[label] == {42, 123, 456} for label in seeds.keys() - slow)
+
+
+def test_an_experiment_without_a_variant_makes_no_claim_about_it() -> None:
+    budget = experiment("budget")
+    left = budget.without(TIME_TO_GO)
+    assert left.variants == (GC_IDM,) and 0 < len(left.claims) < len(budget.claims)
+    assert {place[0] for c in left.claims for place in (c.better, c.worse)} == {GC_IDM}
+    assert {variant for _, variant, _ in left.runs("two-room")} == {GC_IDM}
+
+
+def test_a_world_model_without_regulariser_may_collapse_and_others_may_not() -> None:
+    plain = WorldConfig(model=tiny_model(), schedule=ScheduleConfig(steps=1))
+    for changes in WORLDS.values():
+        config = override(plain, changes)
+        assert (config.min_latent_std == 0) == (config.objective.regulariser == "none")
+
+
+def test_claims_name_places_and_tasks_that_are_measured() -> None:
+    claims = [(one, claim) for one in EXPERIMENTS for claim in one.claims]
+    assert len(claims) >= 6
+    for one, claim in claims:
+        labels = {point.label for point in one.points}
+        for variant, label in (claim.better, claim.worse):
+            assert variant in one.variants and label in labels
+        assert {*claim.tasks} & {*one.tasks} and {*claim.tasks} <= {*TASKS}
+
+
+def test_claims_are_unpaired_exactly_where_their_points_vary_the_pairs() -> None:
+    for one in EXPERIMENTS:
+        points = {point.label: point.changes for point in one.points}
+        for claim in one.claims:
+            sides = [
+                tuple(points[label].get(name) for name in ("goal_offset", "split", "demonstrator"))
+                for _, label in (claim.better, claim.worse)
+            ]
+            assert claim.unpaired == (sides[0] != sides[1]), claim.text
+
+
+def test_every_finding_of_the_paper_that_success_can_show_is_a_claim() -> None:
+    without = {one.id for one in EXPERIMENTS if all(claim.ours for claim in one.claims)}
+    ours = {"protocols", "hard-pairs", "exported", "commit", "demonstrations", "geometry"}
+    assert without == ours  # which the paper does not have

@@ -1,0 +1,92 @@
+"""What a run needs: its folders, its pairs, its controller."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from goalward.data.episodes import open_episodes
+from goalward.evaluation.simulators import SimulatorController
+from goalward.experiments.experiment import ONNX, RunSpec
+from goalward.experiments.models import preset_run
+from goalward.experiments.run import do_runs
+from goalward.experiments.runner import Runner
+from goalward.runtime.onnx import OnnxController
+
+GC_IDM = preset_run("two-room")
+
+
+def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
+    runner = Runner(preset="smoke", runs=tmp_path, pairs=2, device="cpu")
+    smooth, noisy, usual = (
+        RunSpec(task="push-t", controller="zero", demonstrator=name)
+        for name in ("pusher", "noisy-pusher", None)
+    )
+    assert runner.pipeline(smooth).folder == tmp_path / "smoke" / "push-t-pusher"
+    assert runner.pipeline(noisy) == runner.pipeline(usual)
+    assert runner.pipeline(usual).folder == tmp_path / "smoke" / "push-t"
+    assert [runner.canonical(s) for s in (smooth, noisy, usual)] == [smooth, usual, usual]
+    jerks = []
+    for spec in (smooth, noisy):
+        with open_episodes(runner.pipeline(spec).episodes()) as episodes:
+            actions = episodes.rows("action", np.arange(2_000))
+        jerks.append(np.nanmean(np.abs(np.diff(actions, n=2, axis=0))))
+    assert jerks[1] > 2 * jerks[0]
+    # Named or not, the usual ones are the same job.
+    jobs: list[str] = []
+    found = do_runs(runner, [noisy, usual], on_state=lambda _, job: jobs.append(job.stage)).results
+    assert jobs.count("run") == 1 and found[noisy].rows == found[usual].rows != []
+    # The long preset's usual ones are the smooth ones that its bundled weights were trained on.
+    long = replace(runner, preset="cpu-long")
+    assert [long.canonical(s) for s in (smooth, noisy, usual)] == [usual, noisy, usual]
+
+
+def test_the_exported_controller_of_a_run_acts_without_torch(smoke_runs: Path) -> None:
+    runner = Runner(preset="smoke", runs=smoke_runs, pairs=2, device="cpu")
+    trained, exported = (
+        runner.controller(replace(GC_IDM, controller=name, seed=42)) for name in ("gc-idm", ONNX)
+    )
+    assert isinstance(exported.controller(), OnnxController)
+    frames = np.stack([pair.goal_frame for pair in runner.pairs_of(GC_IDM).pairs])
+    actions = []
+    for spec in (trained, exported):
+        controller = spec.controller()
+        assert not isinstance(controller, SimulatorController)
+        controller.reset(frames[::-1], 10)
+        actions.append(controller.act(frames, 10))
+    np.testing.assert_allclose(actions[0], actions[1], atol=1e-4)
+
+
+def test_bundled_runs_train_nothing_and_are_of_the_bundled_pairs(tmp_path: Path) -> None:
+    runner = Runner(preset="bundled", runs=tmp_path, pairs=2, device="cpu")
+    spec = replace(GC_IDM, protocol="moderate", budget=3)
+    found = runner.evaluate(spec)
+    assert [row.pair for row in found.rows] == [0, 1] and len(found.provenance) == 1
+    assert {row.protocol for row in found.rows} == {"moderate"}
+    assert runner.folder(spec) == tmp_path / "bundled" / "two-room" / "moderate-2"
+    assert {path.name for path in tmp_path.iterdir()} == {"bundled"}
+    assert not (tmp_path / "bundled" / "two-room" / "controller").exists()
+    with pytest.raises(AssertionError, match="nothing is trained"):
+        runner.pipeline(spec)
+
+
+def test_a_subset_is_a_tasks_own_or_the_pairs_that_a_baseline_fails(tmp_path: Path) -> None:
+    runner = Runner(preset="bundled", runs=tmp_path, pairs=4, device="cpu")
+    cube, push_t = (RunSpec(task=task, controller="zero", budget=5) for task in ("cube", "push-t"))
+    moved = runner.subset(cube, "moved")
+    still = {
+        pair.number
+        for pair in runner.pairs_of(cube).pairs
+        if np.linalg.norm(
+            pair.start["privileged_block_0_pos"] - pair.goal["privileged_block_0_pos"]
+        )
+        <= 0.04
+    }
+    assert moved | still == {0, 1, 2, 3} and not moved & still
+    zero = runner.evaluate(push_t).rows
+    assert runner.subset(push_t, "zero fails") == {row.pair for row in zero if not row.success}
+    assert runner.subset(push_t, "all") == {0, 1, 2, 3}
+    assert runner.subset(push_t, "moved") == set()
