@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from goalward.core.arrays import Array
+from goalward.tasks.demonstrations import Mixture, RecipeConfig
 from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
 from goalward.tasks.task import (
@@ -22,6 +23,7 @@ from goalward.tasks.task import (
 )
 
 CUBE_HEIGHT = 0.02  # of its centre when it lies on the table
+NOISE_SHAPE = (1.0, 1.0, 1.0, 3.0, 10.0)  # of the demonstrators: x, y, z, yaw, gripper
 MESH_CELL = 0.008  # metres; leaves 10k of the arm's 185k faces, and a small frame the same
 SUCCESS_DISTANCE = 0.04
 STRICT_DISTANCE = 0.03
@@ -124,22 +126,25 @@ class CubeSimulator(Simulator):
         self._draw.close()
 
 
-class NoisyOracle:
-    """OGBench's Markovian pick-and-place oracle with action noise and one target after another.
+class Oracle:
+    """OGBench's Markovian pick-and-place oracle with one target after another.
 
     The oracle alone would keep one target and stand still once it is met; a new target is drawn
     whenever it is done.
+
+    Attributes:
+        targets_reached: How often the oracle was done.
     """
 
-    MAX_NOISE = 0.1  # an episode's noise level is uniform up to this
-    NOISE_SHAPE = np.array([1.0, 1.0, 1.0, 3.0, 10.0])  # x, y, z, yaw, gripper
-
-    def __init__(self, simulator: CubeSimulator, rng: np.random.Generator) -> None:
+    def __init__(
+        self, simulator: CubeSimulator, rng: np.random.Generator, pace: float = 1.0
+    ) -> None:
         from ogbench.manipspace.oracles.markov.cube_markov import CubeMarkovOracle
 
+        self.targets_reached = 0
         self._env = simulator.env
         self._rng = rng
-        self._noise = rng.uniform(0.0, self.MAX_NOISE) * self.NOISE_SHAPE
+        self._pace = np.array([pace, pace, pace, pace, 1.0])  # the gripper keeps its own
         self._oracle = CubeMarkovOracle(env=self._env)
         self._new_target()
 
@@ -153,11 +158,27 @@ class NoisyOracle:
         self._oracle._final_yaw = rng.uniform(-np.pi, np.pi)
 
     def __call__(self) -> Array:
-        """The oracle's action, noisy."""
-        action = self._oracle.select_action(None, self._env.compute_ob_info())
+        """The oracle's action, times the pace."""
+        action: Array = self._oracle.select_action(None, self._env.compute_ob_info())
         if self._oracle.done:
             self._new_target()
-        return clip_action(action + self._noise * self._rng.normal(size=5))
+            self.targets_reached += 1
+        return self._pace * action
+
+
+class NoisyOracle(Oracle):
+    """The same with Gaussian noise on its actions, at a level that each episode draws."""
+
+    MAX_NOISE = 0.1
+
+    def __init__(self, simulator: CubeSimulator, rng: np.random.Generator) -> None:
+        noise = rng.uniform(0.0, self.MAX_NOISE) * np.array(NOISE_SHAPE)
+        super().__init__(simulator, rng)
+        self._noise = noise
+
+    def __call__(self) -> Array:
+        """The oracle's action, noisy."""
+        return clip_action(super().__call__() + self._noise * self._rng.normal(size=5))
 
 
 def yaw_quaternion(yaw: float) -> list[float]:
@@ -252,7 +273,12 @@ CUBE = Task(
             "cube within 3 cm and 15° (24 symmetries) for 3 steps", _cube_posed, hold=3
         ),
     },
-    demonstrators={"oracle": NoisyOracle},
+    demonstrators={
+        "oracle": NoisyOracle,
+        "mixture": Mixture(
+            make=Oracle, noise_shape=NOISE_SHAPE, recipe=RecipeConfig(noise=NoisyOracle.MAX_NOISE)
+        ),
+    },
     pair_subsets={"moved": _cube_moves},
     presets={
         "cpu-long": TaskPreset(episodes=2_000, world_steps=6_000, controller_steps=5_000),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from goalward.core.arrays import Array
+from goalward.tasks.demonstrations import Mixture
 from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
 from goalward.tasks.push_t_pusher import GeometricPusher, NoisyPusher
@@ -211,7 +212,11 @@ PUSH_T = Task(
             "T alone within 10 px and 10° for 3 steps", _block_there, hold=3
         ),
     },
-    demonstrators={"noisy-pusher": NoisyPusher, "pusher": GeometricPusher},
+    demonstrators={
+        "noisy-pusher": NoisyPusher,
+        "pusher": GeometricPusher,
+        "mixture": Mixture(make=GeometricPusher, noise_shape=(1.0, 1.0)),
+    },
     scripted_baselines={"line": line},
     presets={
         "cpu-long": TaskPreset(

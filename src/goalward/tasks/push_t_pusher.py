@@ -195,15 +195,18 @@ def _second_costs(pose: Pose, target: Pose) -> Floats:
 class GeometricPusher:
     """Pushes the T to random target poses, one after another.
 
+    `pace` scales its speed.
+
     Attributes:
         target: The current target block pose (x, y, angle).
         targets_reached: How many targets the block has reached so far.
     """
 
-    def __init__(self, simulator: Simulator, rng: np.random.Generator) -> None:
+    def __init__(self, simulator: Simulator, rng: np.random.Generator, pace: float = 1.0) -> None:
         self.targets_reached = 0
         self._simulator = simulator
         self._rng = rng
+        self._pace = pace
         self._action = np.zeros(2)
         self._contact, self._pushing, self._last_push, self._age = 0, False, False, 0
         self._goal: Pose | None
@@ -214,12 +217,13 @@ class GeometricPusher:
         state = np.asarray(self._simulator.state()["state"], dtype=np.float64)
         agent, pose = state[:2], Pose.of_block(state[2:5])
         self._update_target(state[2:5])
-        if self._goal is None or self._age >= PHASE_LIMIT:
+        if self._goal is None or self._age >= PHASE_LIMIT / self._pace:
             self._goal = self._plan(agent, pose)
         here = pose.to_body(agent)
         if not self._pushing and self._in_front(here):
             self._pushing, self._age = True, 0
         velocity = self._push(here, pose, self._goal) if self._pushing else self._walk(here, pose)
+        velocity = self._pace * velocity
         velocity = into_window(agent + rotate(velocity, pose.angle)) - agent
         change = velocity / PIXELS_PER_ACTION - self._action
         change *= MAX_ACTION_CHANGE / max(float(np.linalg.norm(change)), MAX_ACTION_CHANGE)
@@ -242,13 +246,13 @@ class GeometricPusher:
             self._least_error, self._waited = error, 0
         reached = distance < REACHED_DISTANCE and turn < REACHED_ANGLE
         self.targets_reached += reached
-        if reached or self._waited > PATIENCE:
+        if reached or self._waited > PATIENCE / self._pace:
             self._draw_target()
 
     def _plan(self, agent: Floats, pose: Pose) -> Pose:
         """Choose the next contact; the block pose to push to."""
         target = Pose.of_block(self.target)
-        scale = NOISE_COST + IMPATIENCE * self._waited
+        scale = NOISE_COST + IMPATIENCE * self._pace * self._waited
         noise = self._rng.uniform(0.0, scale, size=len(CONTACTS))
         self._contact, goal = plan_push(agent, pose, target, noise)
         self._last_push = goal is target

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from goalward.core.arrays import Array
+from goalward.tasks.demonstrations import Mixture, RecipeConfig
 from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
 from goalward.tasks.task import (
@@ -25,6 +26,10 @@ ARM_LENGTH = HAND_LENGTH = 0.12  # metres from joint to joint, and from wrist to
 WRIST_LIMIT = np.deg2rad(160.0)
 SUCCESS_ANGLE = 0.05
 STRICT_DISTANCE = 0.01
+# Of the demonstrators' PD control: shoulder, wrist; settles without overshoot in about 30 steps.
+GAINS = np.array([2.0, 1.0])
+DAMPING = np.array([0.3, 0.15])
+AT_REST = 0.5  # radians a second
 
 
 class ReacherSimulator(Simulator):
@@ -46,8 +51,7 @@ class ReacherSimulator(Simulator):
 
     def reset(self, rng: np.random.Generator) -> None:
         """An arm at rest in a uniformly drawn pose."""
-        shoulder, wrist = rng.uniform(-np.pi, np.pi), rng.uniform(-WRIST_LIMIT, WRIST_LIMIT)
-        self.restore({"qpos": np.array([shoulder, wrist]), "qvel": np.zeros(2)})
+        self.restore({"qpos": random_joints(rng), "qvel": np.zeros(2)})
 
     def step(self, action: Array) -> bool:
         """One control step of two physics steps (one, if the first reaches the goal)."""
@@ -91,8 +95,6 @@ class ReacherSimulator(Simulator):
 class JointTargets:
     """A PD controller that follows random joint targets under correlated (OU) noise."""
 
-    GAINS = np.array([2.0, 1.0])  # shoulder, wrist; settle without overshoot in about 30 steps
-    DAMPING = np.array([0.3, 0.15])
     HOLD = (15, 45)  # steps a target is held, upper end excluded
     NOISE = 0.3
     NOISE_MEMORY = 0.85
@@ -109,20 +111,57 @@ class JointTargets:
         row, rng = self._simulator.state(), self._rng
         if self._left == 0:
             self._left = int(rng.integers(*self.HOLD))
-            self._target = np.array(
-                [rng.uniform(-np.pi, np.pi), rng.uniform(-WRIST_LIMIT, WRIST_LIMIT)]
-            )
+            self._target = random_joints(rng)
         self._left -= 1
         fresh = np.sqrt(1 - self.NOISE_MEMORY**2) * self.NOISE * rng.normal(size=2)
         self._noise = self.NOISE_MEMORY * self._noise + fresh
-        return clip_action(self.torque(row, self._target) + self._noise)
+        return clip_action(joint_torque(row, self._target) + self._noise)
 
-    @classmethod
-    def torque(cls, row: State, target: Array) -> Array:
-        """PD torque (2,) towards joint angles `target`, the short way round for the shoulder."""
-        error = target - row["qpos"]
-        error[0] = wrap_angle(error[0])
-        return cls.GAINS * error - cls.DAMPING * row["qvel"]
+
+class SettlingTargets:
+    """A PD controller that settles at one random joint target after another, without noise.
+
+    Attributes:
+        targets_reached: How many targets it has reached so far.
+    """
+
+    PATIENCE = 60  # steps at full pace after which a target is given up
+
+    def __init__(
+        self, simulator: ReacherSimulator, rng: np.random.Generator, pace: float = 1.0
+    ) -> None:
+        self.targets_reached = 0
+        self._simulator = simulator
+        self._rng = rng
+        self._pace = pace
+        self._draw_target()
+
+    def _draw_target(self) -> None:
+        self._target, self._age = random_joints(self._rng), 0
+
+    def __call__(self) -> Array:
+        """Torque towards the target; a slow pace has a soft spring with the same damping ratio."""
+        row = self._simulator.state()
+        still = bool((np.abs(row["qvel"]) < AT_REST).all())
+        if still and _periodic_angles_match(row, {"qpos": self._target}):
+            self.targets_reached += 1
+            self._draw_target()
+        elif self._age > self.PATIENCE / self._pace:
+            self._draw_target()
+        self._age += 1
+        return joint_torque(row, self._target, self._pace)
+
+
+def random_joints(rng: np.random.Generator) -> Array:
+    """Joint angles (2,), uniform over what the arm can do."""
+    return np.array([rng.uniform(-np.pi, np.pi), rng.uniform(-WRIST_LIMIT, WRIST_LIMIT)])
+
+
+def joint_torque(row: State, target: Array, pace: float = 1.0) -> Array:
+    """PD torque (2,) towards joint angles `target`, the short way round for the shoulder."""
+    error = target - row["qpos"]
+    error[0] = wrap_angle(error[0])
+    return pace**2 * GAINS * error - pace * DAMPING * row["qvel"]
 
 
 def uniform_actions(simulator: ReacherSimulator, rng: np.random.Generator) -> Policy:  # noqa: ARG001
@@ -174,7 +213,15 @@ REACHER = Task(
         ),
         "strict": unsolved_protocol("fingertip within 1 cm for 2 steps", _fingertip_there, hold=2),
     },
-    demonstrators={"targets": JointTargets, "uniform": uniform_actions},
+    demonstrators={
+        "targets": JointTargets,
+        "uniform": uniform_actions,
+        "mixture": Mixture(
+            make=SettlingTargets,
+            noise_shape=(1.0, 1.0),
+            recipe=RecipeConfig(exploration=0.5),  # the benchmark's own data are uniform actions
+        ),
+    },
     presets={
         "cpu-long": TaskPreset(episodes=400, world_steps=12_000, controller_steps=10_000),
         "cpu": TaskPreset(episodes=400, world_steps=3_000, controller_steps=3_000),

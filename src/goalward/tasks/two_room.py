@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from goalward.core.arrays import Array
+from goalward.tasks.demonstrations import Mixture, RecipeConfig
 from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.rendering import resized
 from goalward.tasks.swept_disk import Walls, free_of_walls, swept_disk_step
@@ -136,7 +137,45 @@ class DotRenderer:
         return exponential
 
 
-class NoisyExpert:
+class Walker:
+    """Walks to random targets through the door, one after another, without noise.
+
+    Attributes:
+        targets_reached: How many targets it has reached so far.
+    """
+
+    DOOR_REACHED = 10.5
+
+    def __init__(
+        self, simulator: TwoRoomSimulator, rng: np.random.Generator, pace: float = 1.0
+    ) -> None:
+        self.targets_reached = 0
+        self._simulator = simulator
+        self._rng = rng
+        self._pace = pace
+        self._target = self._new_target()
+
+    def _new_target(self) -> Array:
+        free = AGENT_RADIUS + BORDER
+        return self._rng.uniform(free, NATIVE_SIZE - free, size=2)
+
+    def __call__(self) -> Array:
+        """Unit step, times the pace, towards the door or the target."""
+        here = self._simulator.position
+        if np.linalg.norm(self._target - here) < SUCCESS_RADIUS:
+            self._target = self._new_target()
+            self.targets_reached += 1
+        return self._pace * unit(self._waypoint(here) - here)
+
+    def _waypoint(self, here: Array) -> Array:
+        door = np.array([WALL_CENTRE, DOOR_CENTRE])
+        through_door = (here[0] > WALL_CENTRE) != (self._target[0] > WALL_CENTRE)
+        if through_door and np.linalg.norm(door - here) > self.DOOR_REACHED:
+            return door
+        return self._target
+
+
+class NoisyExpert(Walker):
     """Walks to random targets through the door, one after another, under heavy action noise.
 
     The settings are those of the benchmark's own data: Gaussian noise of standard deviation 2 on
@@ -146,35 +185,19 @@ class NoisyExpert:
 
     NOISE = 2.0
     REPEAT_PROBABILITY = 0.05
-    DOOR_REACHED = 10.5
 
     def __init__(self, simulator: TwoRoomSimulator, rng: np.random.Generator) -> None:
-        self._simulator = simulator
-        self._rng = rng
+        super().__init__(simulator, rng)
         self._last: Array | None = None
-        self._target = self._new_target()
-
-    def _new_target(self) -> Array:
-        free = AGENT_RADIUS + BORDER
-        return self._rng.uniform(free, NATIVE_SIZE - free, size=2)
 
     def __call__(self) -> Array:
         """Noisy unit step towards the door or the target."""
-        here = self._simulator.position
-        if np.linalg.norm(self._target - here) < SUCCESS_RADIUS:
-            self._target = self._new_target()
+        step = super().__call__()
         noise = self._rng.normal(0.0, self.NOISE, size=2)
         repeat = self._rng.uniform() < self.REPEAT_PROBABILITY
         if self._last is None or not repeat:
-            self._last = clip_action(unit(self._waypoint(here) - here) + noise)
+            self._last = clip_action(step + noise)
         return self._last
-
-    def _waypoint(self, here: Array) -> Array:
-        door = np.array([WALL_CENTRE, DOOR_CENTRE])
-        through_door = (here[0] > WALL_CENTRE) != (self._target[0] > WALL_CENTRE)
-        if through_door and np.linalg.norm(door - here) > self.DOOR_REACHED:
-            return door
-        return self._target
 
 
 def unit(vector: Array) -> Array:
@@ -232,7 +255,14 @@ TWO_ROOM = Task(
             physics="swept-disk",
         ),
     },
-    demonstrators={"expert": NoisyExpert},
+    demonstrators={
+        "expert": NoisyExpert,
+        "mixture": Mixture(
+            make=Walker,
+            noise_shape=(1.0, 1.0),
+            recipe=RecipeConfig(noise=NoisyExpert.NOISE),  # as heavy as the benchmark's own
+        ),
+    },
     physics=("environment", "swept-disk"),
     presets={
         "cpu-long": TaskPreset(episodes=600, world_steps=4_000, controller_steps=10_000),
