@@ -11,7 +11,7 @@ from goalward.tasks.demonstrations import Mixture
 from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
 from goalward.tasks.push_t_pusher import GeometricPusher, NoisyPusher
-from goalward.tasks.rendering import resized
+from goalward.tasks.rendering import SUPERSAMPLE_UP_TO, resized
 from goalward.tasks.task import (
     Policy,
     ProbeTarget,
@@ -26,7 +26,11 @@ from goalward.tasks.task import (
     wrap_angle,
 )
 
-SCENE_PARTS = ("background", "goal", "agent", "block")
+LIGHTER = 1.2  # the inside of a shape, relative to its edge
+BLOCK_EDGE = 2.0  # pixels on either side of the block's outline
+AGENT_EDGE = 4.0
+POINT_BITS = 6  # fractional bits of drawn coordinates
+SMOOTH_EDGE = 0.5  # drawn pixels by which OpenCV's smooth edges reach out of the shape
 START_CLEARANCE = 5.0  # pixels between pusher and block at the start
 EDGE_CLEARANCE = 20.0  # pixels between the block's corners and the window's edge at the start
 ACTION_SCALE = 100.0  # the environment's: an action of one asks for a point 100 px away
@@ -43,7 +47,7 @@ class PushTSimulator(Simulator):
         self._render = render
         self._env = make_swm_env("swm/PushT-v1")
         self._has_goal = False
-        self._canvas = SceneCanvas(self._env)
+        self._canvas = SceneCanvas(self._env, render.image_size)
 
     def reset(self, rng: np.random.Generator) -> None:
         """Draw pusher and block as the environment does, apart and inside the window."""
@@ -66,9 +70,20 @@ class PushTSimulator(Simulator):
         return bool(low > EDGE_CLEARANCE and high < WINDOW - EDGE_CLEARANCE)
 
     def step(self, action: Array) -> bool:
-        """One control step of ten physics steps."""
-        _, _, reached, _, _ = self._env.step(clip_action(action).astype(np.float64))
-        return bool(reached) and self._has_goal
+        """One control step of ten physics steps, as the environment's own, to the bit."""
+        env, agent, dt = self._env, self._env.agent, self._env.dt
+        x, y = agent.position
+        shift_x, shift_y = (clip_action(action).astype(np.float64) * env.action_scale).tolist()
+        goal_x, goal_y = x + shift_x, y + shift_y
+        for _ in range(int(1 / (dt * env.control_hz))):
+            (x, y), (vx, vy) = agent.position, agent.velocity
+            vx += (env.k_p * (goal_x - x) + env.k_v * (0 - vx)) * dt
+            vy += (env.k_p * (goal_y - y) + env.k_v * (0 - vy)) * dt
+            agent.velocity = vx, vy
+            env.space.step(dt)
+        if not self._has_goal:
+            return False
+        return bool(env.eval_state(env.goal_state, env._get_obs())[0])
 
     def state(self) -> dict[str, Array]:
         """`state` and `proprio` as the benchmark has them, and what they leave out.
@@ -115,55 +130,77 @@ class PushTSimulator(Simulator):
         """Pusher, block and the benchmark's fixed green T; never the goal of the episode."""
         if self._render.rendering == "environment":
             return resized(self._env.render(), self._render.image_size)
-        return self._canvas(self._env, self._render.image_size)
+        return self._canvas(self._env)
 
 
 class SceneCanvas:
-    """Draws the environment's scene as a function of the two poses alone.
+    """Draws the environment's scene as a function of the two poses alone, at the size of the frame.
 
     The environment's own drawing also marks contact points and orders overlapping shapes by the
     insides of the physics engine, which no recorded state holds; here the pusher lies on top and
-    contacts are not marked, so a restored state draws exactly the recorded frame. Pixels
-    are read straight from the drawing surface.
+    contacts are not marked, so a restored state draws exactly the recorded frame. Edges are smooth:
+    a motion of a fraction of a pixel still changes the frame.
     """
 
-    def __init__(self, env: Any) -> None:
-        import pygame
-        from pymunk.space_debug_draw_options import SpaceDebugColor
-        from stable_worldmodel.envs.utils import DrawOptions
+    def __init__(self, env: Any, image_size: int) -> None:
+        import cv2
 
-        colours = {name: env.variation_space[name]["color"].value for name in SCENE_PARTS}
-        self._background = pygame.Surface((WINDOW, WINDOW), depth=32)
-        self._background.fill(colours["background"])
-        target = env._get_goal_pose_body(env.goal_pose)
-        for shape in env.block.shapes:
-            corners = [target.local_to_world(v) for v in shape.get_vertices()]
-            pygame.draw.polygon(
-                self._background, colours["goal"], [(round(x), round(y)) for x, y in corners]
-            )
-        walls = DrawOptions(self._background)
-        for wall in env.space.static_body.shapes:
-            grey = SpaceDebugColor(*wall.color)
-            walls.draw_fat_segment(wall.a, wall.b, wall.radius, grey, grey)
-        self._surface = self._background.copy()
-        self._pen = DrawOptions(self._surface)
-        self._agent_colour, self._block_colour = (
-            SpaceDebugColor(r=r, g=g, b=b, a=255)
-            for r, g, b in (colours["agent"].tolist(), colours["block"].tolist())
+        self._cv2, self._image_size = cv2, image_size
+        side = image_size * (2 if image_size <= SUPERSAMPLE_UP_TO else 1)
+        self._scale = side / WINDOW
+        self._background = resized(_background(env), side)
+        self._agent, self._block = (
+            [tuple(np.minimum(shade * colour, 255.0).tolist()) for shade in (1.0, LIGHTER)]
+            for colour in (env.variation_space[name]["color"].value for name in ("agent", "block"))
         )
+        boxes = [np.array(shape.get_vertices()) for shape in env.block.shapes]
+        rim = self._rim = SMOOTH_EDGE / self._scale
+        outwards = [np.sign(box - box.mean(axis=0)) for box in boxes]
+        self._outlines = [
+            [box + (edge - rim) * out for edge in (BLOCK_EDGE, -BLOCK_EDGE)]
+            for box, out in zip(boxes, outwards, strict=True)
+        ]
 
-    def __call__(self, env: Any, image_size: int) -> Array:
+    def __call__(self, env: Any) -> Array:
         """The present frame of `env`: uint8 of shape (image_size, image_size, 3)."""
-        self._surface.blit(self._background, (0, 0))
-        for shape in env.block.shapes:
-            corners = [env.block.local_to_world(v) for v in shape.get_vertices()]
-            self._pen.draw_polygon(corners, shape.radius, self._block_colour, self._block_colour)
-        for shape in env.agent.shapes:
-            self._pen.draw_circle(
-                env.agent.position, 0.0, shape.radius, self._agent_colour, self._agent_colour
-            )
-        bgra = np.frombuffer(self._surface.get_view("0").raw, dtype=np.uint8)
-        return resized(bgra.reshape(WINDOW, WINDOW, 4), image_size)[:, :, 2::-1].copy()
+        cv2, frame = self._cv2, self._background.copy()
+        cos, sin = np.cos(env.block.angle), np.sin(env.block.angle)
+        rotation, place = np.array([[cos, sin], [-sin, cos]]), np.array(env.block.position)
+        for outline in self._outlines:
+            for corners, colour in zip(outline, self._block, strict=True):
+                points = self._fixed(corners @ rotation + place)
+                cv2.fillConvexPoly(frame, points, colour, cv2.LINE_AA, POINT_BITS)
+        centre = self._fixed(np.array(env.agent.position)).tolist()
+        for radius, colour in zip(
+            (AGENT_RADIUS, AGENT_RADIUS - AGENT_EDGE), self._agent, strict=True
+        ):
+            size = round((radius - self._rim) * self._scale * 2**POINT_BITS)
+            cv2.circle(frame, centre, size, colour, -1, cv2.LINE_AA, POINT_BITS)
+        return resized(frame, self._image_size)
+
+    def _fixed(self, points: Array) -> Array:
+        """Points of the window in OpenCV's fixed-point numbers, where pixels have whole centres."""
+        return np.round((points * self._scale - 0.5) * 2**POINT_BITS).astype(np.int32)
+
+
+def _background(env: Any) -> Array:
+    """What never moves: the benchmark's green T and the walls, as the environment draws them."""
+    import pygame
+    from pymunk.space_debug_draw_options import SpaceDebugColor
+    from stable_worldmodel.envs.utils import DrawOptions
+
+    surface = pygame.Surface((WINDOW, WINDOW), depth=32)
+    surface.fill(env.variation_space["background"]["color"].value)
+    target = env._get_goal_pose_body(env.goal_pose)
+    for shape in env.block.shapes:
+        corners = [target.local_to_world(v) for v in shape.get_vertices()]
+        colour = env.variation_space["goal"]["color"].value
+        pygame.draw.polygon(surface, colour, [(round(x), round(y)) for x, y in corners])
+    walls = DrawOptions(surface)
+    for wall in env.space.static_body.shapes:
+        grey = SpaceDebugColor(*wall.color)
+        walls.draw_fat_segment(wall.a, wall.b, wall.radius, grey, grey)
+    return pygame.surfarray.array3d(surface).swapaxes(0, 1).copy()
 
 
 def line(simulator: PushTSimulator, goal: State) -> Policy:

@@ -36,6 +36,8 @@ _STILL = 1e-12  # stands for a step of zero, so that nothing is divided by zero
 def rotate(vectors: Floats, angle: Floats | float) -> Floats:
     """Turn (..., 2) vectors by `angle`, which broadcasts against their leading dimensions."""
     cos, sin = np.cos(angle), np.sin(angle)
+    if np.ndim(angle) == 0:
+        return vectors @ np.array([[cos, sin], [-sin, cos]])
     x, y = vectors[..., 0], vectors[..., 1]
     return np.stack([cos * x - sin * y, sin * x + cos * y], axis=-1)
 

@@ -111,13 +111,16 @@ def into_window(points: Floats) -> Floats:
     return np.clip(points, AGENT_MARGIN, WINDOW - AGENT_MARGIN)
 
 
-# Where every push of every length takes the block, and the subsets that plans are made of. Pairs
-# of pushes are many, so that their first push comes from a coarser grid; it will be corrected.
-# _PLAN_LENGTHS and _FIRST are indices.
-_MOVES, _TURNS = push_arc(CONTACTS[:, None], NORMALS[:, None], LENGTHS[None, :])
-_ENDS = embed(_MOVES, _TURNS)
-_PLAN_LENGTHS = np.array([2, 4, 6, 8, 10, 13, 16, 19, 22, 26, 30, 34, 38, 43, 48])
-_FIRST = np.ix_(np.arange(0, len(CONTACTS), 2), _PLAN_LENGTHS[1::2])
+# Where every push of every length takes the block, and the fewer lengths that plans are made of.
+# Pairs of pushes are many, so their first push comes from a coarser grid; it will be corrected.
+_ENDS = embed(*push_arc(CONTACTS[:, None], NORMALS[:, None], LENGTHS[None, :]))
+_PLAN = LENGTHS[[2, 4, 6, 8, 10, 13, 16, 19, 22, 26, 30, 34, 38, 43, 48]]
+_MOVES, _TURNS = push_arc(CONTACTS[:, None], NORMALS[:, None], _PLAN[None, :])
+_PLAN_ENDS = embed(_MOVES, _TURNS)
+_FIRST = np.ix_(np.arange(0, len(CONTACTS), 2), np.arange(1, len(_PLAN), 2))
+_FIRST_MOVES, _FIRST_TURNS = _MOVES[_FIRST], _TURNS[_FIRST]
+_SECOND_ENDS = _PLAN_ENDS.reshape(-1, 4)
+_SECOND_SQUARES = (_SECOND_ENDS**2).sum(axis=-1)
 _WALKS_BETWEEN = np.stack([walking_costs(start, np.zeros(len(NODES))) for start in TOUCHING])
 _TANGENTS = perpendicular(NORMALS)
 _ACROSS = (CONTACTS * _TANGENTS).sum(axis=1)
@@ -148,9 +151,9 @@ def plan_push(
     """
     walks = walking_costs(pose.to_body(agent), node_tolls(pose)) / WALK_SPEED
     walks += REACH_COST * outside(pose.to_window(TOUCHING), AGENT_MARGIN) + noise
-    spent = walks[:, None] + LENGTHS / PUSH_SPEED + SWITCH_COST + _boundary_costs(pose)
-    errors = np.linalg.norm(_ENDS - embedded_target(pose, target), axis=-1)
-    single = (spent + _error_costs(errors))[:, _PLAN_LENGTHS]
+    spent = walks[:, None] + _PLAN / PUSH_SPEED + SWITCH_COST + _boundary_costs(pose)
+    errors = np.linalg.norm(_PLAN_ENDS - embedded_target(pose, target), axis=-1)
+    single = spent + _error_costs(errors)
     pairs = spent[_FIRST] + _second_costs(pose, target)
     if single.min() <= pairs.min():
         return int(np.argmin(single.min(axis=1))), target
@@ -179,14 +182,12 @@ def _boundary_costs(pose: Pose) -> Floats:
 
 def _second_costs(pose: Pose, target: Pose) -> Floats:
     """Least cost from the end of every first push on: a second push, and the error it leaves."""
-    moves, turns = _MOVES[_FIRST], _TURNS[_FIRST]
-    seen = rotate(rotate(target.centre - pose.centre, -pose.angle) - moves, -turns)
-    goals = embed(seen, target.angle - pose.angle - turns)
-    ends = _ENDS[:, _PLAN_LENGTHS].reshape(-1, 4)
-    squares = (goals**2).sum(axis=-1)[..., None] + (ends**2).sum(axis=-1) - 2.0 * goals @ ends.T
+    seen = rotate(target.centre - pose.centre, -pose.angle) - _FIRST_MOVES
+    goals = embed(rotate(seen, -_FIRST_TURNS), target.angle - pose.angle - _FIRST_TURNS)
+    squares = (goals**2).sum(axis=-1)[..., None] + _SECOND_SQUARES - 2.0 * goals @ _SECOND_ENDS.T
     errors = np.sqrt(np.maximum(squares, 0.0))
-    errors = errors.reshape(*turns.shape, len(CONTACTS), len(_PLAN_LENGTHS))
-    pushes = LENGTHS[_PLAN_LENGTHS] / PUSH_SPEED + SWITCH_COST
+    errors = errors.reshape(*_FIRST_TURNS.shape, len(CONTACTS), len(_PLAN))
+    pushes = _PLAN / PUSH_SPEED + SWITCH_COST
     costs = (_error_costs(errors) + pushes).min(axis=-1)
     walks = _WALKS_BETWEEN[_FIRST[0][:, 0]] / WALK_SPEED
     return np.asarray((costs + walks[:, None, :]).min(axis=-1))
@@ -210,6 +211,7 @@ class GeometricPusher:
         self._action = np.zeros(2)
         self._contact, self._pushing, self._last_push, self._age = 0, False, False, 0
         self._goal: Pose | None
+        self._way_points: Floats | None = None
         self._draw_target()
 
     def __call__(self) -> npt.NDArray[np.float32]:
@@ -257,6 +259,7 @@ class GeometricPusher:
         self._contact, goal = plan_push(agent, pose, target, noise)
         self._last_push = goal is target
         self._pushing, self._age = False, 0
+        self._way_points = None
         return goal
 
     def _in_front(self, here: Floats) -> bool:
@@ -272,14 +275,21 @@ class GeometricPusher:
         Where the way leads out of the window it is moved to the edge: an agent that has to pass
         between the block and the edge squeezes through and makes itself room.
         """
-        route = walking_route(here, self._contact, node_tolls(pose))
-        route = pose.to_body(into_window(pose.to_window(route)))
+        route = self._route(here, pose)
         left = float(np.linalg.norm(np.diff(route, axis=0), axis=1).sum())
         ahead = point_along(route, LOOKAHEAD) - here
         speed = min(WALK_SPEED, PUSH_SPEED + APPROACH_SLOWING * left)
         away, distance = away_from_block(here)
         clear = SLOWING * max(CLEARANCE - distance, 0.0) * away
         return np.asarray(speed * ahead / max(float(np.linalg.norm(ahead)), 1.0) + clear)
+
+    def _route(self, here: Floats, pose: Pose) -> Floats:
+        """Way points to the contact; as long as the next one is far, those of the last step."""
+        ahead = self._way_points
+        if ahead is None or max(abs(ahead[0] - here)) < LOOKAHEAD + WALK_SPEED:
+            route = walking_route(here, self._contact, node_tolls(pose))
+            ahead = self._way_points = pose.to_body(into_window(pose.to_window(route)))[1:]
+        return np.concatenate([here[None], ahead])
 
     def _push(self, here: Floats, pose: Pose, goal: Pose) -> Floats:
         """Velocity, in the body frame, that pushes the block to the goal; drops it when done.
