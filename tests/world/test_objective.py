@@ -120,7 +120,24 @@ def test_the_papers_objective_has_no_auxiliary() -> None:
     objective = Objective(LeWM(tiny_model()), ObjectiveConfig(projections=8))
     assert [name for name, _ in objective.named_children()] == ["model"]
     found = objective(numbers(4, 4, 3, SIDE, SIDE), numbers(4, 3, 4), numbers(16, 8))
-    assert float(found["inverse_dynamics"]) == 0.0 == float(found["reconstruction"])
+    absent = ("open_loop", "inverse_dynamics", "reconstruction")
+    assert [float(found[name]) for name in absent] == [0.0, 0.0, 0.0]
+
+
+def test_the_open_loop_term_weighs_the_errors_of_a_rollout_from_the_first_latent() -> None:
+    torch.manual_seed(0)
+    config = ObjectiveConfig(projections=8, open_loop_weights=(0.0, 0.5, 2.0))
+    objective = Objective(LeWM(tiny_model()), config).eval()
+    pixels, actions = numbers(4, 4, 3, SIDE, SIDE), numbers(4, 3, 4)
+    found = objective(pixels, actions, numbers(16, 8))
+    model = objective.model
+    z = model.encode(pixels.flatten(0, 1)).unflatten(0, (4, 4))
+    second = model.rollout(z[:, :1], actions)[:, 1] - z[:, 2]
+    third = model.rollout(z[:, :1], actions)[:, 2] - z[:, 3]
+    expected = 0.5 * second.square().mean() + 2.0 * third.square().mean()
+    torch.testing.assert_close(found["open_loop"], expected)
+    others = found["prediction"] + config.regulariser_weight * found["regulariser"]
+    torch.testing.assert_close(found["loss"], others + expected)
 
 
 def replicas_worker(rank: int, port: int, folder: str) -> None:

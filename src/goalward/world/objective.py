@@ -1,12 +1,14 @@
 """What LeWM is trained to minimise: the paper's Eq. (3), with exchangeable regularisers.
 
-    L = mean |ẑ_{t+1} - z_{t+1}|² + λ · R(Z) + w · mean |â_t - a_t|² + v · mean |x̂_t - x_t|²
+    L = mean |ẑ_{t+1} - z_{t+1}|² + λ · R(Z) + Σ_k u_k · mean |ẑ_k - z_k|²
+        + w · mean |â_t - a_t|² + v · mean |x̂_t - x_t|²
 
-Gradients flow through both sides of the prediction. R is SIGReg in the paper. The last two terms
-are auxiliaries that the paper does not have (weight 0 there): small networks read the action block
-from two successive latents (inverse dynamics), and a small picture of the frame from one latent
-(reconstruction). A training of minutes on a CPU needs them: the first makes latents keep what the
-actions move, the second what the frame shows.
+Gradients flow through both sides of the prediction. R is SIGReg in the paper. The other terms are
+not in the paper (weight 0 there). The open-loop term rolls the model out from the window's first
+latent alone, as a plan does, and compares the k-th prediction. The last two are auxiliaries: small
+networks read the action block from two successive latents (inverse dynamics), and a small picture
+of the frame from one latent (reconstruction). A training of minutes on a CPU needs them: the first
+makes latents keep what the actions move, the second what the frame shows.
 """
 
 from __future__ import annotations
@@ -121,6 +123,7 @@ class ObjectiveConfig:
     regulariser_weight: NonNegativeFloat = 0.09  # λ
     projections: Width = 1024  # random directions of SIGReg
     knots: Annotated[int, Field(ge=2, le=2**16)] = KNOTS  # points of SIGReg's integral
+    open_loop_weights: tuple[NonNegativeFloat, ...] = ()  # u, of 1, 2, ... model steps ahead
     inverse_dynamics_weight: NonNegativeFloat = 0.0  # w
     reconstruction_weight: NonNegativeFloat = 0.0  # v
     reconstruction_size: Pixels = 16  # pixels a side
@@ -145,13 +148,15 @@ class Objective(nn.Module):
     ) -> dict[str, Tensor]:
         """The loss of windows of T frames with the T - 1 action blocks between them.
 
-        After it come its terms, unweighted, and the mean standard deviation of latent numbers.
+        After it come its terms, unweighted but for the open-loop term, and the mean standard
+        deviation of latent numbers.
         """
         config, (batch, frames) = self.config, pixels_BTCHW.shape[:2]
         pixels_NCHW = pixels_BTCHW.flatten(0, 1)
         z_ND = self.model.encode(pixels_NCHW).float()
         z_BTD = z_ND.view(batch, frames, -1)
-        prediction = (self.model.predict(z_BTD[:, :-1], actions_BTA) - z_BTD[:, 1:]).square().mean()
+        prediction = self._prediction(z_BTD, actions_BTA)
+        open_loop = self._open_loop(z_BTD, actions_BTA)
         with torch.autocast(z_ND.device.type, enabled=False):  # statistics need their digits
             regulariser = self._regulariser(z_BTD.transpose(0, 1), directions_DP)
         inverse = reconstruction = z_ND.new_zeros(())
@@ -162,6 +167,7 @@ class Objective(nn.Module):
             reconstruction = self.reconstruction(z_ND, pixels_NCHW)
         loss = (
             prediction
+            + open_loop
             + config.regulariser_weight * regulariser
             + config.inverse_dynamics_weight * inverse
             + config.reconstruction_weight * reconstruction
@@ -169,11 +175,27 @@ class Objective(nn.Module):
         return {
             "loss": loss,
             "prediction": prediction,
+            "open_loop": open_loop,
             "regulariser": regulariser,
             "inverse_dynamics": inverse,
             "reconstruction": reconstruction,
             "latent_std": z_ND.detach().std(0).mean(),
         }
+
+    def _prediction(self, z_BTD: Tensor, actions_BTA: Tensor) -> Tensor:
+        """The error one step ahead, in as many latents as the predictor sees."""
+        steps = min(self.model.config.history, actions_BTA.shape[1])
+        found_BTD = self.model.predict(z_BTD[:, :steps], actions_BTA[:, :steps])
+        return (found_BTD - z_BTD[:, 1 : steps + 1]).square().mean()
+
+    def _open_loop(self, z_BTD: Tensor, actions_BTA: Tensor) -> Tensor:
+        """The weighted errors of a rollout from the first latent."""
+        weights = self.config.open_loop_weights
+        if not any(weights):
+            return z_BTD.new_zeros(())
+        found_BKD = self.model.rollout(z_BTD[:, :1], actions_BTA[:, : len(weights)])
+        error_K = (found_BKD - z_BTD[:, 1 : len(weights) + 1]).square().mean((0, 2))
+        return error_K @ error_K.new_tensor(weights)
 
     def _regulariser(self, z_TBD: Tensor, directions_DP: Tensor) -> Tensor:
         if self.config.regulariser == "sigreg":

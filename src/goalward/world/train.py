@@ -102,6 +102,11 @@ class WorldConfig:
     seed: NonNegative = 0
     split: SplitConfig = field(default_factory=SplitConfig)
 
+    @property
+    def window_frames(self) -> int:
+        """Frames of a training window, a model step apart."""
+        return max(self.model.history, len(self.objective.open_loop_weights)) + 1
+
     def uses_bfloat16(self, device: torch.device) -> bool:
         """Whether to compute in mixed precision there."""
         return self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
@@ -166,7 +171,7 @@ class Training:
         )
 
     def _windows(self, chosen: Index) -> Windows:
-        frames, skip = self.config.model.history + 1, self.config.model.frameskip
+        frames, skip = self.config.window_frames, self.config.model.frameskip
         return Windows(self.episodes, chosen, frames=frames, frameskip=skip, scale=self.scale)
 
     def _read(self, step: int) -> Batch:
@@ -236,7 +241,7 @@ def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) 
     model, schedule = config.model, config.schedule
     require_fits(model, episodes)
     split = split_episodes(episodes.num_episodes, config.split)
-    span = model.history * model.frameskip + 1
+    span = (config.window_frames - 1) * model.frameskip + 1
     for side, least in ((split.train, schedule.batch), (split.validation, 1)):
         if (found := len(episodes.window_starts(span, side))) < least:
             name = "training" if side is split.train else "validation"
@@ -264,7 +269,7 @@ def _new_objective(config: WorldConfig, replica: Replica) -> Objective:
 
 def _terms_text(row: Row) -> str:
     """The terms of the loss, for the progress bar."""
-    terms = ("prediction", "regulariser", "inverse_dynamics", "reconstruction")
+    terms = ("prediction", "open_loop", "regulariser", "inverse_dynamics", "reconstruction")
     return ", ".join(f"{name.replace('_', ' ')} {row[name]:.3g}" for name in terms if row[name])
 
 
