@@ -88,8 +88,8 @@ def test_noise_has_its_size_shape_and_memory(kind: str, memory: float) -> None:
 def test_bursts_are_short_and_uniform() -> None:
     found = actions(only("bursts", rest=0.0, noise=1e-6, burst_rate=0.05))
     burst = (np.abs(found - np.median(found, axis=0)) > 1e-3).any(axis=1)
-    begins, ends = (np.flatnonzero(np.diff(burst.astype(int)) == sign) for sign in (1, -1))
-    lengths = ends[: len(begins)] - begins[: len(ends)]
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], burst, [0]])))
+    lengths = np.diff(edges)[::2][:-1]
     assert found[burst].std() == pytest.approx(1 / np.sqrt(3), rel=0.05)
     assert set(lengths) == set(range(3, 13))
     assert burst.mean() == pytest.approx(7 / (7 + 1 / 0.05), abs=0.05)
