@@ -265,7 +265,7 @@ def test_the_doctor_names_the_command_that_mends(
 ) -> None:
     monkeypatch.setattr(gl, "LIBRARIES", {"osmesa": ("libNoSuchLibrary.so",)})
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr("goalward.diagnostics.SIMULATORS", {"no-such-simulator": "nosuch"})
+    monkeypatch.setattr("goalward.diagnostics.SIMULATORS", ("no-such-simulator",))
     assert cli.main(["doctor"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "missing" in out
