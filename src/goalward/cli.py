@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import tyro.extras
@@ -39,7 +39,7 @@ DEFAULT = re.compile(r"\s*\(default: ([^()]*)\)")
 
 
 class Hidden:
-    """Stands for the types that only Python callers can pass."""
+    """Stands for the types of objects, which only Python callers can pass."""
 
 
 def flags_of(verb: Callable[..., Any]) -> Any:
@@ -51,9 +51,9 @@ def flags_of(verb: Callable[..., Any]) -> Any:
     for name, parameter in inspect.signature(verb).parameters.items():
         marks = getattr(hints[name], "__metadata__", ())
         flag = next((one for one in marks if isinstance(one, api.Flag)), api.Flag())
-        kind = _flag_type(hints[name])
-        if flag.hidden or kind is Hidden:
+        if flag.hidden:
             continue
+        kind = _flag_type(hints[name])
         required = parameter.default is parameter.empty
         usual, hint = DEFAULT.search(helps[name]), "(required)" if required else None
         looks = arg(
@@ -79,15 +79,14 @@ def _flag_type(hint: Any) -> Any:
     if origin is Annotated:
         return _flag_type(parts[0])
     if origin is Sequence:
-        return tuple[_flag_type(parts[0]), ...]
+        return tuple[_flag_type(parts[0]), ...]  # type: ignore[misc]
     if origin is os.PathLike:
         return Path
     if origin in (Union, UnionType):
         kinds = [kind for kind in map(_flag_type, parts) if kind is not Hidden]
         if Path in kinds:
             kinds.remove(str)
-        # of a number of types that is known at run time
-        return Union[tuple(kinds)] if {*kinds} - {NoneType} else Hidden  # noqa: UP007
+        return Union[tuple(kinds)]  # noqa: UP007 - of a number known at run time
     return str if hint is Any else hint
 
 

@@ -7,7 +7,6 @@ cores; what was tried, and where `paper` differs from the public code, is in doc
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 from goalward.control.networks import GCIDMConfig, HorizonConfig, PairwiseConfig, TimeToGoConfig
 from goalward.control.train import ControllerConfig, IDMSchedule
@@ -23,8 +22,6 @@ from goalward.world.latents import Latents
 from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.objective import ObjectiveConfig
 from goalward.world.train import ScheduleConfig, WorldConfig
-
-PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 PAPER_EPOCHS = 10
 PAPER_BATCH = 128

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import h5py
 import numpy as np
@@ -25,7 +26,8 @@ from goalward.core.tensors import read_tensors
 from goalward.core.training import CHECKPOINT
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
-from goalward.presets import PRESETS, world_config
+from goalward.defaults import PresetName
+from goalward.presets import world_config
 from goalward.world.checkpoint import load_world
 from goalward.world.metrics import validate_world
 from goalward.world.train import (
@@ -234,7 +236,7 @@ def test_another_configuration_does_not_overwrite_a_training(dots: Path, tmp_pat
 # Configurations.
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", get_args(PresetName))
 def test_every_preset_is_a_configuration_that_survives_json(name: str, dots: Path) -> None:
     with open_episodes(dots) as episodes:
         for task in ("two-room", None):
