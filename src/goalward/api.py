@@ -549,7 +549,7 @@ def load(what: StrPath, *, task: str | Task | None = None, device: str = "auto")
 def evaluate(
     task: TaskLike,
     controllers: Annotated[Sequence[Any], Flag(metavar="CONTROLLER")],
-    out: Annotated[StrPath | None, Flag(name="out")] = None,
+    out: StrPath | None = None,
     *,
     episodes: StrPath | Episodes | None = None,
     pairs: Positive = defaults.PAIRS,
