@@ -313,7 +313,12 @@ def probe_outputs(targets: Sequence[ProbeTarget], columns: Mapping[str, Array]) 
 
     Plain components are in the target's unit; angles are their cosines, then their sines.
     """
-    return np.concatenate([_outputs(target, columns) for target in targets], axis=1)
+    outputs: list[Array] = []
+    for target in targets:
+        true_NC = _components(target, columns)
+        is_angle = target.angle
+        outputs += [np.cos(true_NC), np.sin(true_NC)] if is_angle else [true_NC * target.scale]
+    return np.concatenate(outputs, axis=1)
 
 
 def probe_error(target: ProbeTarget, output_NK: Array, columns: Mapping[str, Array]) -> Array:
@@ -325,13 +330,6 @@ def probe_error(target: ProbeTarget, output_NK: Array, columns: Mapping[str, Arr
     return wrap_angle(np.arctan2(sines, cosines) - true_NC) * target.scale
 
 
-def _outputs(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
-    true_NC = _components(target, columns)
-    if target.angle:
-        return np.concatenate([np.cos(true_NC), np.sin(true_NC)], axis=1)
-    return true_NC * target.scale
-
-
 def _components(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
     """The target's part of its column, in the column's unit: (N, C) float64."""
     return columns[target.column][:, list(target.index)].astype(np.float64)
@@ -340,7 +338,7 @@ def _components(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
 def _scores(
     targets: Sequence[ProbeTarget], outputs_NK: Array, columns: Mapping[str, Array]
 ) -> tuple[ProbeScore, ...]:
-    truths, scores = [_outputs(target, columns) for target in targets], []
+    truths, scores = [probe_outputs([target], columns) for target in targets], []
     ends = np.cumsum([truth.shape[1] for truth in truths])
     outputs = np.split(outputs_NK, ends[:-1], axis=1)
     for target, truth, output in zip(targets, truths, outputs, strict=True):

@@ -29,7 +29,7 @@ from goalward.core.config import (
     write_json,
 )
 from goalward.core.files import fsync
-from goalward.core.tensors import fill, require_finite
+from goalward.core.tensors import fill
 from goalward.world.encoders import ViTConfig
 from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
 
@@ -294,7 +294,6 @@ def save_public(folder: Path, model: LeWM, *, names: Names = "transformers-4") -
     """
     config = public_json(model.config)
     tensors = {name: view.cpu().clone() for name, view in public_tensors(model, names).items()}
-    require_finite(tensors, folder)
     with new_folder(folder) as partial:
         write_json(partial / CONFIG, config)
         torch.save(tensors, partial / WEIGHTS)

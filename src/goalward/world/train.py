@@ -31,15 +31,7 @@ from goalward.core.config import (
 from goalward.core.curves import LogTarget, Row, SendRow, log_to, require_log_package
 from goalward.core.distributed import Replica, as_only_replica, joined_replicas, local_processes
 from goalward.core.random import generator, torch_seed
-from goalward.core.training import (
-    CHECKPOINT,
-    OnProgress,
-    Part,
-    Schedule,
-    Trainer,
-    cosine_lr,
-    progress_of,
-)
+from goalward.core.training import CHECKPOINT, OnProgress, Part, Schedule, Trainer, cosine_lr
 from goalward.data.episodes import Episodes, Index, available_memory, episodes_id, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.data.summary import task_name
@@ -150,18 +142,14 @@ class Training:
         self, *, save_seconds: float, on_progress: OnProgress | None, send: SendRow | None
     ) -> None:
         """Train to the end."""
-        show = progress_of(self.trainer, on_progress, _terms_text, frames=self.windows.frames)
-
-        def watch(row: Row) -> None:
-            self._require_spread(row)
-            show(row)
-
         self.trainer.fit(
             lambda steps: prefetched(self._read, steps),
             self.validate,
             validate_at=self.config.schedule.validate_at(),
             save_seconds=save_seconds,
-            on_losses=watch,
+            note=self._note,
+            on_progress=on_progress,
+            frames=self.windows.frames,
             send=send,
         )
 
@@ -191,13 +179,16 @@ class Training:
         with torch.autocast(device.type, torch.bfloat16, enabled=config.uses_bfloat16(device)):
             return module(pixels, actions_BTA, directions_DP)
 
-    def _require_spread(self, row: Row) -> None:
+    def _note(self, row: Row) -> str:
+        """The terms of the loss, for the progress bar; refuses collapsed latents."""
         if row["latent_std"] < self.config.min_latent_std:
             raise ValueError(
                 f"the latents collapsed: their standard deviation is {row['latent_std']:.2g} at "
                 f"step {self.trainer.done}; train again with a larger objective.regulariser_weight "
                 f"into another folder, or delete {self.folder} first"
             )
+        terms = ("prediction", "regulariser", "inverse_dynamics", "reconstruction")
+        return ", ".join(f"{name.replace('_', ' ')} {row[name]:.3g}" for name in terms if row[name])
 
     def validate(self) -> Row:
         """Losses and linear probes on held-out episodes; keeps one episode's latents."""
@@ -260,12 +251,6 @@ def _new_objective(config: WorldConfig, replica: Replica) -> Objective:
         # On CPUs torch has none: there each replica normalises its own part of the batch.
         return nn.SyncBatchNorm.convert_sync_batchnorm(objective)
     return objective
-
-
-def _terms_text(row: Row) -> str:
-    """The terms of the loss, for the progress bar."""
-    terms = ("prediction", "regulariser", "inverse_dynamics", "reconstruction")
-    return ", ".join(f"{name.replace('_', ' ')} {row[name]:.3g}" for name in terms if row[name])
 
 
 @dataclass(frozen=True, kw_only=True)
