@@ -289,17 +289,12 @@ def validate_world(
     Returns:
         The errors.
     """
+    from goalward.world.checkpoint import load_world
     from goalward.world.metrics import validate_world as measure
 
-    return measure(
-        _path(world),
-        _path(episodes),
-        weights=weights,
-        task=task,
-        seed=seed,
-        frameskip=frameskip,
-        device=choose_device(device),
-    )
+    folder, chosen = _path(world), choose_device(device)
+    loaded = load_world(folder, weights=weights, device=chosen, frameskip=frameskip)
+    return measure(loaded, _path(episodes), task=task, seed=seed)
 
 
 @verb

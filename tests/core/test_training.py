@@ -67,6 +67,10 @@ class Regression:
                 for name, network in self.networks.items()
             }
 
+    def note(self, row: Row) -> str:
+        self.rows.append(row)
+        return ""
+
     def fit(self, stop_at: int = 10**9, save_seconds: float = 0.0) -> Regression:
         def batches(steps: range) -> Iterable[tuple[Tensor, Tensor]]:
             for step in steps:
@@ -79,7 +83,7 @@ class Regression:
             self.validate,
             validate_at=VALIDATE_AT,
             save_seconds=save_seconds,
-            on_losses=self.rows.append,
+            note=self.note,
         )
         return self
 

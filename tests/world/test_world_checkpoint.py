@@ -112,22 +112,6 @@ def test_a_model_json_with_a_huge_size_asks_for_no_memory(folder: Path, size: st
     assert "best.safetensors" in refusal(lambda: load_world(folder))
 
 
-def test_another_model_is_not_saved_into_the_same_folder(folder: Path) -> None:
-    other = replace(SMALL, history=2)
-    message = refusal(lambda: save_world(folder, "last", a_model(config=other), SCALE))
-    assert "model.history: 3 -> 2" in message
-    assert names(folder) == {"model.json", "best.safetensors"}
-    assert "actions" in refusal(lambda: save_world(folder, "last", a_model(), None))
-
-
-def test_a_model_that_is_not_finite_is_not_saved(folder: Path) -> None:
-    model = a_model()
-    model.state_dict()[WEIGHT][0, 0] = math.inf
-    message = refusal(lambda: save_world(folder, "best", model, SCALE))
-    assert WEIGHT in message and "NaN or infinity" in message
-    load_world(folder)
-
-
 def test_the_id_is_the_same_on_every_load_and_for_every_name(folder: Path) -> None:
     save_world(folder, "last", a_model(), SCALE)
     world = load_world(folder)

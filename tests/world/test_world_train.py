@@ -86,7 +86,7 @@ def test_training_learns_the_dots_place_and_dynamics(
         assert (world / name).stat().st_size > 1000
     assert not [path.name for path in world.iterdir() if path.name[0] == "."]
     assert train_world(config, dots, world) == report  # complete: not trained again
-    assert validate_world(world, dots) == report.metrics
+    assert validate_world(load_world(world), dots) == report.metrics
     assert load_world(world).id == report.best_world_id
 
 
@@ -211,7 +211,7 @@ def test_a_model_is_validated_on_the_episodes_that_its_training_held_out(
     report = train(config, dots, tmp_path / "world")
     usual, ours = split_episodes(12).held_out, split_episodes(12, config.split).held_out
     assert usual.tolist() != ours.tolist()
-    assert validate_world(tmp_path / "world", dots) == report.metrics
+    assert validate_world(load_world(tmp_path / "world"), dots) == report.metrics
 
 
 def test_a_task_that_only_the_file_knows_is_trained_without_probes(

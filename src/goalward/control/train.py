@@ -59,15 +59,7 @@ from goalward.core.config import (
 )
 from goalward.core.curves import LogTarget, Row, SendRow, log_to, require_log_package
 from goalward.core.random import generator, torch_seed
-from goalward.core.training import (
-    CHECKPOINT,
-    OnProgress,
-    Part,
-    Schedule,
-    Trainer,
-    cosine_lr,
-    progress_of,
-)
+from goalward.core.training import CHECKPOINT, OnProgress, Part, Schedule, Trainer, cosine_lr
 from goalward.world.checkpoint import World
 from goalward.world.latents import Latents, open_latents
 from goalward.world.lewm import num_parameters
@@ -171,14 +163,13 @@ class Training:
         send: SendRow | None = None,
     ) -> None:
         """Train to the end."""
-        trainer = self.trainer
-        show = progress_of(trainer, on_progress, lambda row: f"error {row[NETWORK]:.3g}")
-        trainer.fit(
+        self.trainer.fit(
             lambda steps: map(self.draw, steps),
             self.validate,
             validate_at=self.config.schedule.validate_at(),
             save_seconds=save_seconds,
-            on_losses=show,
+            note=lambda row: f"error {row[NETWORK]:.3g}",
+            on_progress=on_progress,
             send=send,
         )
 

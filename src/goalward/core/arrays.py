@@ -33,6 +33,11 @@ def real_array(values: object, name: str, *shape: int | str) -> Array:
     return array
 
 
+def spread(number: int, limit: int) -> list[int]:
+    """At most `limit` of the indices below `number`, evenly spaced, the ends among them."""
+    return np.unique(np.linspace(0, number - 1, limit).round().astype(int)).tolist()
+
+
 def indices(values: object, name: str, limit: int) -> npt.NDArray[np.int64]:
     """Whole numbers (M,) in 0 .. limit - 1, any order, repeats allowed."""
     array = as_array(values, name)

@@ -62,7 +62,7 @@ def world_models(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  
     """What a network probe reads from latents, prediction errors, and the training."""
     pipeline = runner.pipeline(preset_run(task))
     config, world, data = pipeline.world_config(), pipeline.world(), pipeline.episodes()
-    quality = validate_world(world, data, device=choose_device(runner.device))
+    quality = validate_world(load_world(world, device=choose_device(runner.device)), data)
     with open_episodes(data) as episodes:
         targets = probe_targets(episodes, task)
         baseline = pixel_baseline(episodes, targets, config.model.latent_dim)
