@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from goalward.control.checkpoint import load_trained_idm
 from goalward.control.goals import Examples, GoalSampler
-from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGo, quantile_steps
+from goalward.control.networks import AnyIDMConfig, TimeToGo, quantile_steps
 from goalward.core import figures as draw
 from goalward.world.checkpoint import Weights
 from goalward.world.latents import Latents, open_latents
@@ -119,7 +119,7 @@ def validate_controller(
 
 
 def goal_sampler(
-    latents: Latents, network: GCIDMConfig | PairwiseConfig, device: torch.device
+    latents: Latents, network: AnyIDMConfig, device: torch.device
 ) -> Callable[[Index], GoalSampler]:
     """Draws a network's examples from chosen episodes; the latents are on the device once."""
     return partial(
