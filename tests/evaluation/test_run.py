@@ -15,7 +15,7 @@ import pytest
 
 from evaluation_helpers import QUICK_CEM, controller_fixture, episodes_fixture  # noqa: F401
 from goalward.control.controller import RandomController
-from goalward.evaluation.kinds import NoConfig
+from goalward.evaluation.controllers import NoConfig
 from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs
 from goalward.evaluation.results import EpisodeResult, ResultsFile
 from goalward.evaluation.run import EvaluationConfig, evaluate, prepare_pairs

@@ -19,7 +19,7 @@ from goalward.control.controller import ZeroController
 from goalward.control.export import export_onnx
 from goalward.core.config import config
 from goalward.data.splits import SplitConfig
-from goalward.evaluation.kinds import CONTROLLERS, register_controller
+from goalward.evaluation.controllers import CONTROLLERS, register_controller
 from goalward.evaluation.specs import (
     ControllerSpec,
     load_controller,
@@ -83,7 +83,7 @@ def test_names_use_the_first_trained_model_unless_they_say_which(controller: Pat
     assert [spec.name for spec in specs] == ["gc-idm", "cem", "mppi", "icem"]
     assert specs[0].model_id == model_id(model)
     assert {spec.model_id for spec in specs[1:]} == {model.metadata.world_id}
-    assert observer is not None and observer.world_id == model.metadata.world_id
+    assert observer is not None and observer.id == model.metadata.world_id
     assert isinstance(specs[2].controller(), MPCController)
     for name, needed in (("gc-idm", "trained controller"), ("cem", "world model")):
         with pytest.raises(ValueError, match=f"{name} needs a {needed}: write {name}:"):

@@ -70,7 +70,7 @@ def test_a_controller_is_trained_on_a_registered_encoder_and_acts_with_it(
     with pytest.raises(ValueError, match="planning and export need a world model"):
         gw.export(model, tmp_path / "controller.onnx")
     specs, observer = resolve_controllers(get_task("two-room"), [str(path)], seeds=(0,))
-    assert observer is not None and observer.world_id == "mean-colours"
+    assert observer is not None and observer.id == "mean-colours"
     assert [spec.device for spec in specs] == ["cpu"]
     with pytest.raises(ValueError, match="planning and export need a world model"):
         resolve_controllers(get_task("two-room"), ["cem"], seeds=(0,), model=path)

@@ -1,6 +1,6 @@
 """Controllers by name, path, place or object: what an evaluation runs.
 
-What a name may stand for is in `evaluation/kinds.py`.
+What a name may stand for is in `evaluation/controllers.py`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from goalward.core.checks import format_value
 from goalward.core.config import from_json, override
 from goalward.core.machine import choose_device
 from goalward.data.splits import SplitConfig
-from goalward.evaluation.kinds import (
+from goalward.evaluation.controllers import (
     CONTROLLERS,
     AnyController,
     ControllerInputs,
     ControllerKind,
-    Need,
     NoConfig,
     acts,
 )
@@ -37,7 +36,7 @@ from goalward.runtime.onnx import SUFFIX, OnnxController
 from goalward.tasks import get_task
 from goalward.tasks.task import Task
 from goalward.world.checkpoint import World, load_world
-from goalward.world.frozen import FrameEncoder, device_of
+from goalward.world.frozen import device_of
 from goalward.world.protocol import Encoder
 
 if TYPE_CHECKING:
@@ -74,14 +73,6 @@ class ControllerSpec:
         return "cpu" if self.encoder is None else str(device_of(self.encoder))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Observer:
-    """An encoder to measure latent distances with, the same for all controllers."""
-
-    world_id: str
-    encode: FrameEncoder
-
-
 def resolve_controllers(
     task: Task,
     controllers: Sequence[Any],
@@ -90,8 +81,8 @@ def resolve_controllers(
     device: str = "auto",
     split: SplitConfig | None = None,
     model: Path | TrainedIDM | None = None,
-) -> tuple[list[ControllerSpec], Observer | None]:
-    """Every controller with each of its seeds, and what measures latent distances.
+) -> tuple[list[ControllerSpec], Encoder | None]:
+    """Every controller with each of its seeds, and the encoder to measure latent distances with.
 
     A controller that draws nothing has the first seed alone. Several of the same name with other
     models (`gc-idm:model=PATH`) are one controller, and have a seed each.
@@ -116,10 +107,7 @@ def resolve_controllers(
     for spec in specs:
         spec.controller()  # refuses unusable settings before anything runs
     encoders = (*(spec.encoder for spec in specs), *(found.encoder for found in known))
-    encoder = next((found for found in encoders if found is not None), None)
-    if encoder is None:
-        return specs, None
-    return specs, Observer(world_id=encoder.id, encode=FrameEncoder(encoder))
+    return specs, next((found for found in encoders if found is not None), None)
 
 
 def require_known(controllers: Sequence[Any], task: Task) -> None:
@@ -184,12 +172,6 @@ class Context:
     split: SplitConfig | None = None
     model: TrainedIDM | None = None
     _loaded: dict[Path, TrainedIDM] = field(default_factory=dict)
-
-    def loaders(self, needs: Need | None) -> dict[str, Callable[[Path], TrainedIDM | World]]:
-        """What a controller's settings may name, by key."""
-        if needs is None:
-            return {}
-        return {"model": self.load, **({"world": self.load_world} if needs == "world" else {})}
 
     def load(self, path: Path) -> TrainedIDM:
         """A trained model, if it fits."""
@@ -258,8 +240,13 @@ def _read(what: Any, context: Context) -> ControllerSpec | _Wanted:
     kind = _kind(name, context.task)
     if not isinstance(kind, ControllerKind):
         return _of_object(kind, name)
+    loaders: dict[str, Callable[[Path], TrainedIDM | World]] = {}
+    if kind.needs is not None:
+        loaders["model"] = context.load
+    if kind.needs == "world":
+        loaders["world"] = context.load_world
     model: TrainedIDM | World | None = None
-    for key, load in context.loaders(kind.needs).items():
+    for key, load in loaders.items():
         for setting in [one for one in settings if one.startswith(f"{key}=")]:
             settings.remove(setting)
             model = load(Path(setting.partition("=")[2]))
@@ -311,8 +298,7 @@ def _complete(
         return wanted
     name, kind = wanted.name, wanted.kind
     model = wanted.model or _first(name, kind, known)
-    trained = model if isinstance(model, TrainedIDM) else None
-    encoder = model.encoder if isinstance(model, TrainedIDM) else model
+    trained, encoder = (model, model.encoder) if isinstance(model, TrainedIDM) else (None, model)
     if trained is not None and kind.needs == "world":
         encoder = trained.world  # refuses an encoder that predicts nothing
     if trained is not None:

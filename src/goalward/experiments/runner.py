@@ -19,19 +19,13 @@ from goalward.evaluation.baselines import measure_baselines
 from goalward.evaluation.latency import Latency
 from goalward.evaluation.pairs import Pairs, PairsConfig
 from goalward.evaluation.results import ALL, EpisodeResult, pair_subsets
-from goalward.evaluation.run import (
-    EvaluationConfig,
-    compare_latencies,
-    evaluate,
-    prepare_pairs,
-)
+from goalward.evaluation.run import EvaluationConfig, compare_latencies, evaluate, prepare_pairs
 from goalward.evaluation.simulators import SimulatorPools
-from goalward.evaluation.specs import Context, ControllerSpec, Observer, resolve
+from goalward.evaluation.specs import Context, ControllerSpec, resolve
 from goalward.experiments.experiment import ONNX, RunSpec
 from goalward.pipeline import Bar, Pipeline, silent_bar
 from goalward.runtime.onnx import SUFFIX
 from goalward.tasks import get_task
-from goalward.world.frozen import FrameEncoder
 
 KEPT_MODELS = 4  # in memory
 
@@ -156,12 +150,11 @@ class Runner:
 
     def config(self, spec: RunSpec) -> EvaluationConfig:
         """What the controllers of a run and of others on its pairs share."""
-        world = self.model(spec).world
         return EvaluationConfig(
             pairs=self.pairs_of(spec),
             budget=spec.budget,
             num_envs=min(defaults.NUM_ENVS, self.pairs),
-            observer=Observer(world_id=world.id, encode=FrameEncoder(world.model)),
+            observer=self.model(spec).world,
         )
 
     def evaluate(self, spec: RunSpec) -> RunResults:
