@@ -10,9 +10,7 @@ from goalward.core import figures
 from goalward.evaluation.latency import Latency, SpeedUp
 from goalward.evaluation.statistics import Rate
 from goalward.experiments.claims import Decision
-from goalward.experiments.report import markdown_table, read_report
-from goalward.experiments.tables import Entry, Table
-from goalward.experiments.variants import (
+from goalward.experiments.experiment import (
     CEM,
     EXPORTED,
     GC_IDM,
@@ -21,6 +19,8 @@ from goalward.experiments.variants import (
     TASKS,
     TIME_TO_GO,
 )
+from goalward.experiments.report import markdown_table, read_report
+from goalward.experiments.tables import Entry, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

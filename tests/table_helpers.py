@@ -8,8 +8,9 @@ from goalward.evaluation.latency import Latency
 from goalward.evaluation.results import summarise_method
 from goalward.evaluation.statistics import Difference
 from goalward.experiments.claims import Verdict
+from goalward.experiments.comparisons import FRONTIER
+from goalward.experiments.experiment import CEM, GC_IDM, TIME_TO_GO
 from goalward.experiments.tables import Entry, Picture, Source, Table
-from goalward.experiments.variants import CEM, FRONTIER, GC_IDM, TIME_TO_GO
 
 TASKS = ("two-room", "push-t")
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from goalward.evaluation.latency import SpeedUp
-from goalward.experiments.experiment import ALL_PAIRS, Metric
-from goalward.experiments.paper import trajectory_figure
-from goalward.experiments.tables import Entry, Table
-from goalward.experiments.variants import CEM, PAIRS
+from goalward.experiments.experiment import ALL_PAIRS, CEM, PAIRS
+from goalward.experiments.paper import paper_trajectory
+from goalward.experiments.tables import Entry, Metric, Table
 
 T = TypeVar("T")
 
@@ -78,8 +77,10 @@ def details_grid(table: Table) -> Grid | None:
 def _details(entry: Entry, reference: Entry | None) -> dict[str, str]:
     summary, latency = entry.summary, entry.latency
     same_pairs = entry.point == ALL_PAIRS  # as in the paper, whose figures are of all pairs
-    paper = trajectory_figure(entry.task, summary.method) if same_pairs else None
-    jerk, monotonic = ("", "") if paper is None else (f" [{paper[0]:g}]", f" [{paper[1]:g}%]")
+    paper = paper_trajectory(entry.task, summary.method) if same_pairs else {}
+    jerk, monotonic = (
+        (f" [{paper['jerk']:g}]", f" [{paper['monotonic']:g}%]") if paper else ("", "")
+    )
     slow = None if reference is None else reference.latency
     speed_up = None if latency is None or slow is None else SpeedUp.of(latency, slow).decision
     share = "{:.0%}".format

@@ -19,11 +19,10 @@ from goalward.core.files import atomic_write
 from goalward.core.machine import Provenance, short_revision
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.claims import Decision
-from goalward.experiments.experiment import Experiment
+from goalward.experiments.experiment import GC_IDM, HYBRID, TIME_TO_GO, Experiment
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.grids import Grid, details_grid, metric_grids, success_grid
 from goalward.experiments.tables import SUFFIX, Entry, Picture, Source, Table, read_table
-from goalward.experiments.variants import GC_IDM, HYBRID, TIME_TO_GO
 
 TITLE = "goalward: the paper's tables, measured"
 INTRODUCTION = (

@@ -12,7 +12,7 @@ from goalward.core.machine import choose_device, this_provenance, usable_cpus, u
 from goalward.defaults import ExperimentPreset
 from goalward.evaluation.simulators import SimulatorPools
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import Analysis, Experiment, RunSpec
+from goalward.experiments.experiment import TIME_TO_GO, Analysis, Experiment, RunSpec
 from goalward.experiments.run import OnState, Outcome, do_runs
 from goalward.experiments.runner import Runner
 from goalward.experiments.tables import (
@@ -22,7 +22,6 @@ from goalward.experiments.tables import (
     require_compatible,
     save_table,
 )
-from goalward.experiments.variants import TIME_TO_GO
 from goalward.pipeline import Bar
 from goalward.presets import learns_time_to_go
 from goalward.tasks import get_task
@@ -97,11 +96,11 @@ def reproduce(
         )
         for one in chosen:
             ready = (task for task in one.tasks if _is_ready(runner, one, task, outcome))
-            parts = [measured_table(runner, one, task, outcome, folder) for task in ready]
+            parts = [measured_table(runner, one, task, outcome.results, folder) for task in ready]
             if parts and not (table := reduce(merged, parts)).is_empty:
                 tables.append(save_table(folder, table))
     if outcome.failures:
-        raise ValueError("; ".join(map(str, outcome.failures)))
+        raise ValueError("; ".join(f"{job}: {why}" for job, why in outcome.failures.items()))
     return tables
 
 
@@ -111,7 +110,7 @@ def _chosen(
     """What the preset allows, with these tasks only (none: all of them)."""
     chosen = find_experiments(ids)
     if preset == "bundled":
-        impossible = [one.id for one in chosen if not needs_bundled_only(one)]
+        impossible = [one.id for one in chosen if not one.bundled]
         if ids and impossible:
             raise ValueError(
                 f"preset bundled trains nothing, which {', '.join(impossible)} needs; give "
@@ -132,16 +131,6 @@ def _chosen(
             raise ValueError(f"none of these experiments is about task {task}")
     kept = (replace(one, tasks=tuple(t for t in one.tasks if t in wanted)) for one in chosen)
     return [one for one in kept if one.tasks]
-
-
-def needs_bundled_only(one: Experiment | Analysis) -> bool:
-    """Whether the bundled controllers and pairs are enough."""
-    if isinstance(one, Analysis):
-        return one.bundled
-    allowed = {"protocol", "budget"}
-    return not any(spec.kind == "pairwise" for _, _, spec in one.runs(one.tasks[0])) and all(
-        point.changes.keys() <= allowed for point in one.points
-    )
 
 
 def runs_of(chosen: Sequence[Experiment | Analysis]) -> list[RunSpec]:
@@ -167,4 +156,4 @@ def _is_ready(runner: Runner, one: Experiment | Analysis, task: str, outcome: Ou
     if isinstance(one, Experiment):
         return all(spec in outcome.results for _, _, spec in one.runs(task))
     specs = map(runner.canonical, one.uses(task))
-    return not any(f.job.is_for(spec) for spec in specs for f in outcome.failures)
+    return not any(job.is_for(spec) for spec in specs for job in outcome.failures)
