@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from evaluation_helpers import row
 from goalward.core.machine import Provenance
 from goalward.evaluation.latency import Latency
@@ -50,6 +52,16 @@ def a_table(name: str, **changes: object) -> Table:
         "sources": dict.fromkeys(TASKS, a_source()),
     }
     return Table(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def of_task(table: Table, task: str, **changes: object) -> Table:
+    """The part of a task, with other fields where they are given."""
+    rows: dict[str, object] = {
+        name: tuple(row for row in getattr(table, name) if row.task == task)
+        for name in ("entries", "verdicts", "metrics", "pictures")
+    }
+    own = {**rows, "tasks": (task,), "sources": {task: table.sources[task]}, **changes}
+    return replace(table, **own)  # type: ignore[arg-type]
 
 
 def a_verdict(task: str) -> Verdict:

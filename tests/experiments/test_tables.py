@@ -27,12 +27,11 @@ from goalward.experiments.tables import (
     save_table,
     verdicts_of,
 )
-from table_helpers import TASKS, a_picture, a_source, a_table, latency
+from table_helpers import TASKS, a_picture, a_source, a_table, latency, of_task
 
 
 def part(task: str, revision: str, **changes: object) -> Table:
-    own = a_table("main").of_task(task)
-    return replace(own, **{"sources": {task: a_source(revision)}, **changes})  # type: ignore[arg-type]
+    return of_task(a_table("main"), task, **{"sources": {task: a_source(revision)}, **changes})
 
 
 def rows(controller: str, wins: int, **changes: object) -> list[EpisodeResult]:
@@ -55,7 +54,7 @@ def complete(experiment: Experiment, tasks: Sequence[str]) -> Table:
         }
         parts.append(
             replace(
-                a_table(experiment.id).of_task(tasks[0]),
+                of_task(a_table(experiment.id), TASKS[0]),
                 tasks=(task,),
                 sources={task: a_source()},
                 entries=tuple(entries_of(experiment, task, places, {})),

@@ -51,7 +51,7 @@ def trained(name: str, values: Sequence[Any]) -> tuple[Point, ...]:
 
 def budget_point(label: str, *changes: str) -> Point:
     """A point whose controller has the budget horizon only, and does not learn the time to go."""
-    return Point(label=label, changes={"controller_changes": (*changes, *WITHOUT_TIME_TO_GO)})
+    return Point(label, {"controller_changes": (*changes, *WITHOUT_TIME_TO_GO)})
 
 
 ABLATIONS: tuple[Experiment, ...] = (
@@ -104,7 +104,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table I: it recovers nothing of what noise costs",
         axis="sigma",
         points=(
-            Point(label="none"),
+            Point("none"),
             *(
                 budget_point(
                     f"{schedule} {sigma:g}", f"noise.sigma={sigma}", f"noise.schedule={schedule}"
@@ -135,7 +135,7 @@ ABLATIONS: tuple[Experiment, ...] = (
                 "network.hidden_dim=1024",
                 "network.num_layers=4",
             ),
-            Point(label="hmax50"),
+            Point("hmax50"),
         ),
         claims=tuple(
             more(
@@ -178,7 +178,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         title="Straight lines in latent space, decoded by the pairwise model",
         paper="Table C: refining and choosing help, and stay far below CEM",
         axis="",
-        points=(Point(label="success", changes={"controller_changes": NOISY}),),
+        points=(Point("success", {"controller_changes": NOISY}),),
         variants=(*LINES, CEM),
         tasks=("two-room",),
         claims=(
@@ -209,8 +209,8 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Not in the paper: search needs a model of actions that nobody demonstrated",
         axis="demonstrations",
         points=(
-            Point(label="smooth", changes={"demonstrator": "pusher"}),
-            Point(label="noisy", changes={"demonstrator": "noisy-pusher"}),
+            Point("smooth", {"demonstrator": "pusher"}),
+            Point("noisy", {"demonstrator": "noisy-pusher"}),
         ),
         variants=(GC_IDM, TIME_TO_GO, CEM, RANDOM),
         tasks=PUSH_T,
@@ -240,10 +240,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         title="Geometry of the latents that the inverse model needs",
         paper="Left open by the paper",
         axis="world model",
-        points=tuple(
-            Point(label=name, changes={"world_changes": changes})
-            for name, changes in WORLDS.items()
-        ),
+        points=tuple(Point(name, {"world_changes": changes}) for name, changes in WORLDS.items()),
         variants=(GC_IDM, TIME_TO_GO),
         claims=tuple(
             more(

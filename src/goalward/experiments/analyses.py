@@ -125,15 +125,13 @@ def latent_geometry(runner: Runner, task: str) -> Iterator[Row]:
         with runner.simulators(pairs, number=1) as pool:
             jacobians = [action_jacobian(encode, pool, a) for a in pairs.pairs[:JACOBIANS]]
         validated = validate_controller(runner.trained(spec), latents.folder, device=device)
-        yield (
-            name,
-            {
-                "isotropy": isotropy(variances_D),
-                f"effective rank of {len(variances_D)}": effective_rank(variances_D),
-                "κ (median)": conditioning(jacobians),
-                "inverse R²": validated.errors[0].r2,
-            },
-        )
+        geometry = {
+            "isotropy": isotropy(variances_D),
+            f"effective rank of {len(variances_D)}": effective_rank(variances_D),
+            "κ (median)": conditioning(jacobians),
+            "inverse R²": validated.errors[0].r2,
+        }
+        yield name, geometry
 
 
 STEP = 0.5  # of an action's range of [-1, 1]: frames are whole numbers, small steps drown in them

@@ -50,7 +50,7 @@ def open_loop(actions: int) -> Variant:
 
 def swept(name: str, values: Sequence[int]) -> tuple[Point, ...]:
     """A point for each value of a field of the run."""
-    return tuple(Point(label=f"{value:g}", changes={name: value}) for value in values)
+    return tuple(Point(f"{value:g}", {name: value}) for value in values)
 
 
 COMPARISONS: tuple[Experiment, ...] = (
@@ -81,9 +81,7 @@ COMPARISONS: tuple[Experiment, ...] = (
         paper="Not in the paper, whose protocol is `paper`. `moderate` and `strict` leave out "
         "pairs that are solved at the start (`goalward list-tasks` has the rules)",
         axis="protocol",
-        points=tuple(
-            Point(label=name, changes={"protocol": name}) for name in ("moderate", "strict")
-        ),
+        points=tuple(Point(name, {"protocol": name}) for name in ("moderate", "strict")),
         variants=(GC_IDM, TIME_TO_GO, EXPORTED, CEM, RANDOM, ZERO),
         seeds=SEEDS,
         timed=True,
@@ -101,7 +99,7 @@ COMPARISONS: tuple[Experiment, ...] = (
         title="Pairs that need the controller",
         paper="Not in the paper. On Cube: the block starts more than 4 cm from its goal. On "
         "Push-T: the scripted baseline `line`, which ignores the block, fails",
-        points=(Point(label="hard pairs", subset={"cube": "moved", "push-t": "line fails"}),),
+        points=(Point("hard pairs", subset={"cube": "moved", "push-t": "line fails"}),),
         variants=(GC_IDM, TIME_TO_GO, HYBRID, CEM, RANDOM, ZERO),
         tasks=("cube", "push-t"),
         seeds=SEEDS,
@@ -195,7 +193,7 @@ COMPARISONS: tuple[Experiment, ...] = (
         title="GC-IDM without feedback",
         paper="Appendix A bounds how errors add up without feedback",
         axis="actions",
-        points=(Point(label="success"),),
+        points=(Point("success"),),
         variants=(GC_IDM, *map(open_loop, (1, 2, 5, 10, 25))),
         claims=(
             more(
@@ -232,7 +230,7 @@ COMPARISONS: tuple[Experiment, ...] = (
         title="Held-out episodes and all episodes",
         paper="Table K: nothing is memorised",
         axis="episodes",
-        points=(Point(label="held-out"), Point(label="all", changes={"split": "all"})),
+        points=(Point("held-out"), Point("all", {"split": "all"})),
         variants=(GC_IDM, CEM),
         claims=(
             as_good(

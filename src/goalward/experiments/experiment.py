@@ -23,7 +23,14 @@ SEEDS = (42, 123, 456)  # the paper's
 ALL_PAIRS = "all pairs"
 AS_GOOD = 3.0  # points by which "as good" may fall behind
 ONNX = "gc-idm-onnx"  # the trained controller, exported and run by ONNX Runtime
-UNTRAINED = ("cem", "icem", "mppi", "gradient", "random", "zero")  # need no trained controller
+WITHOUT_TRAINING = (
+    "cem",
+    "icem",
+    "mppi",
+    "gradient",
+    "random",
+    "zero",
+)  # need no trained controller
 NOT_IN_PAPER = "Not in the paper"
 
 TASKS = ("two-room", "reacher", "cube", "push-t")  # in the paper's order of difficulty
@@ -91,7 +98,7 @@ def preset_run(task: str) -> RunSpec:
     return RunSpec(task=task, controller=TIME_TO_GO.controller)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Point:
     """One value of what a table varies."""
 
@@ -102,7 +109,7 @@ class Point:
 
 
 PAIRS = "pairs"  # the axis of tables whose points are the first 50 pairs and all pairs
-SIZES = (Point(label="first 50", first=50), Point(label=ALL_PAIRS))
+SIZES = (Point("first 50", first=50), Point(ALL_PAIRS))
 
 Place = tuple[Variant, str]  # a variant at a point: one entry of a table
 
@@ -187,7 +194,7 @@ class Experiment:
         for variant in self.variants:
             for point in self.points:
                 changes = {**point.changes}
-                if variant.controller.partition(":")[0] in UNTRAINED:
+                if variant.controller.partition(":")[0] in WITHOUT_TRAINING:
                     changes.pop("controller_changes", None)  # they would change nothing
                 for seed in self.seeds[:1] if variant.first_seed_only else self.seeds:
                     spec = RunSpec(task=task, controller=variant.controller, seed=seed, **changes)

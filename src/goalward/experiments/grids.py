@@ -36,28 +36,23 @@ class Grid:
 
 def success_grid(table: Table) -> Grid:
     """A row for each task and variant and a column for each point; many points are rows."""
-    points = list(dict.fromkeys(entry.point for entry in table.entries))
-    variants = list(dict.fromkeys(entry.variant for entry in table.entries))
-    places = {(e.task, e.variant, e.point): _success(e) for e in table.entries}
-    tasks = list(dict.fromkeys(entry.task for entry in table.entries))
-    if len(points) > MOST_POINTS and len(points) > len(variants):
-        return Grid(
-            ("task", table.axis, *variants),
-            tuple(
-                (task, point, *(places.get((task, v, point), "") for v in variants))
-                for task in tasks
-                for point in points
-            ),
-        )
-    return Grid(
-        ("task", "controller", *points),
-        tuple(
-            (task, variant, *(places.get((task, variant, p), "") for p in points))
-            for task in tasks
-            for variant in variants
-            if any((task, variant, p) in places for p in points)
-        ),
+    entries = table.entries
+    tasks, variants, points = (
+        [*dict.fromkeys(getattr(entry, name) for entry in entries)]
+        for name in ("task", "variant", "point")
     )
+    if len(points) > MOST_POINTS and len(points) > len(variants):
+        kind, rows, columns = table.axis, points, variants
+        places = {(e.task, e.point, e.variant): _success(e) for e in entries}
+    else:
+        kind, rows, columns = "controller", variants, points
+        places = {(e.task, e.variant, e.point): _success(e) for e in entries}
+    found = (
+        (task, row, *(places.get((task, row, column), "") for column in columns))
+        for task in tasks
+        for row in rows
+    )
+    return Grid(("task", kind, *columns), tuple(row for row in found if any(row[2:])))
 
 
 def details_grid(table: Table) -> Grid | None:

@@ -63,39 +63,25 @@ def world_models(runner: Runner, task: str) -> Iterator[Row]:
         number = episodes.num_episodes
     yield from quality_rows(quality, baseline)
     report = read_config(WorldReport, world / WORLD_METRICS)
-    yield (
-        "training",
-        {
-            "episodes": number,
-            "steps": report.steps,
-            "minutes": report.seconds / 60,
-            "minutes undisturbed": undisturbed_seconds(read_curves(world)) / 60,
-            "waiting for data, %": 100 * report.data_share,
-        },
-    )
+    training = {
+        "episodes": number,
+        "steps": report.steps,
+        "minutes": report.seconds / 60,
+        "minutes undisturbed": undisturbed_seconds(read_curves(world)) / 60,
+        "waiting for data, %": 100 * report.data_share,
+    }
+    yield "training", training
 
 
 def quality_rows(quality: WorldMetrics, baseline: Sequence[ProbeScore]) -> Iterator[Row]:
     """Scores of the probe beside those on pixels, and prediction errors beside copying."""
     for score, pixels in zip(quality.probes.mlp, baseline, strict=True):
-        yield (
-            f"{score.target}, {score.unit}",
-            {
-                "RMSE": score.rmse,
-                "median error": score.median,
-                "R²": score.r2,
-                "RMSE from pixels": pixels.rmse,
-            },
-        )
+        errors = {"RMSE": score.rmse, "median error": score.median, "R²": score.r2}
+        yield f"{score.target}, {score.unit}", {**errors, "RMSE from pixels": pixels.rmse}
     for error in quality.prediction:
-        yield (
-            f"prediction over {error.steps} model step{'s' if error.steps > 1 else ''}",
-            {
-                "error": error.model,
-                "of copying": error.copy_last,
-                "ratio": error.model / error.copy_last,
-            },
-        )
+        row = f"prediction over {error.steps} model step{'s' if error.steps > 1 else ''}"
+        errors = {"error": error.model, "of copying": error.copy_last}
+        yield row, {**errors, "ratio": error.model / error.copy_last}
 
 
 def undisturbed_seconds(history: Sequence[Mapping[str, float]]) -> float:
@@ -215,15 +201,13 @@ def error_rows(found: ControllerMetrics) -> Iterator[Row]:
     for error in found.errors:
         row = "all goals" if error.horizons == "all" else f"goals {error.horizons} steps away"
         yield row, {"R² of the actions": error.r2}
-    if found.time_to_go is not None:
-        yield (
-            "time to go",
-            {
-                "error of the median, steps": found.time_to_go.median_error,
-                "true mean, steps": found.time_to_go.mean_steps,
-                "calibration error, points": 100 * found.time_to_go.calibration_error,
-            },
-        )
+    if (learned := found.time_to_go) is not None:
+        values = {
+            "error of the median, steps": learned.median_error,
+            "true mean, steps": learned.mean_steps,
+            "calibration error, points": 100 * learned.calibration_error,
+        }
+        yield "time to go", values
 
 
 def training_time(runner: Runner, task: str) -> Iterator[Row]:

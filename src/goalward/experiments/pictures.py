@@ -15,19 +15,8 @@ import torch
 from torch import Tensor
 
 from goalward.control.checkpoint import TrainedIDM
+from goalward.core import figures as style
 from goalward.core.arrays import Array
-from goalward.core.figures import (
-    GREEN,
-    INK,
-    ORANGE,
-    VERMILION,
-    add_common_legend,
-    add_heading,
-    label_axes,
-    new_figure,
-    save_figure,
-    style_axes,
-)
 from goalward.evaluation.rollout import run_batch
 from goalward.evaluation.video import save_comparison
 from goalward.experiments import experiment
@@ -146,27 +135,29 @@ def _draw(
     def place(z: Array) -> Array:
         return (z - centre_D) @ axes_2D.T
 
-    figure = new_figure(7.5, 5.6)
-    add_heading(figure, title)
+    figure = style.new_figure(7.5, 5.6)
+    style.add_heading(figure, title)
     axes = figure.add_subplot()
-    style_axes(axes, "")
+    style.style_axes(axes, "")
     x, y = place(others_ND).T
     axes.scatter(x, y, s=3, color=PALE, label="held-out latents", zorder=1)
     for number, plan_HD in enumerate(plans_SHD):
         label = f"{len(plans_SHD)} of CEM's plans" if number == 0 else None
-        axes.plot(*place(plan_HD).T, color=ORANGE, alpha=0.2, linewidth=0.7, label=label)
-    for colour, (name, path_TD) in zip((GREEN, VERMILION), paths_TD.items(), strict=True):
+        axes.plot(*place(plan_HD).T, color=style.ORANGE, alpha=0.2, linewidth=0.7, label=label)
+    for colour, (name, path_TD) in zip(
+        (style.GREEN, style.VERMILION), paths_TD.items(), strict=True
+    ):
         label = f"{name}, {len(path_TD) - 1} steps"
         axes.plot(
             *place(path_TD).T, color=colour, linewidth=2, marker=".", markersize=5, label=label
         )
     start, goal = place(paths_TD["GC-IDM"][0]), place(z_goal_D)
-    axes.plot(*start, marker="o", markersize=9, color=INK, linestyle="", label="start")
-    axes.plot(*goal, marker="*", markersize=15, color=INK, linestyle="", label="goal")
-    label_axes(axes, "first principal axis", "second")
+    axes.plot(*start, marker="o", markersize=9, color=style.INK, linestyle="", label="start")
+    axes.plot(*goal, marker="*", markersize=15, color=style.INK, linestyle="", label="goal")
+    style.label_axes(axes, "first principal axis", "second")
     # Below, because inside its marks would be taken for another start and goal.
-    add_common_legend(figure, axes)
+    style.add_common_legend(figure, axes)
     for shown in figure.legends[0].legend_handles:
         assert shown is not None
         shown.set_alpha(1)  # pale lines are many in the picture, and one here
-    save_figure(figure, path)
+    style.save_figure(figure, path)

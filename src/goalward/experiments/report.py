@@ -11,7 +11,7 @@ import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from goalward.experiments.claims import Decision
 from goalward.experiments.experiment import GC_IDM, HYBRID, TIME_TO_GO, Experiment
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.grids import Grid, details_grid, metric_grids, success_grid
-from goalward.experiments.tables import SUFFIX, Entry, Picture, Source, Table, read_table
+from goalward.experiments.tables import SUFFIX, Entry, Picture, Table, read_table
 
 TITLE = "goalward: the paper's tables, measured"
 INTRODUCTION = (
@@ -132,7 +132,8 @@ class Section:
         """Machine, revision and libraries of each task."""
         tasks: dict[str, list[str]] = {}
         for task in self.table.tasks:
-            tasks.setdefault(_shown_source(self.table.sources[task]), []).append(task)
+            origins = dict.fromkeys(map(_shown_origin, self.table.sources[task].origins))
+            tasks.setdefault(" and ".join(origins) or "unknown", []).append(task)
         return "; ".join(f"{', '.join(names)}: {source}" for source, names in tasks.items())
 
 
@@ -141,7 +142,7 @@ class Report:
     """All tables, in the order of the catalog."""
 
     sections: tuple[Section, ...]
-    missing: tuple[str, ...] = field(default=())  # experiments that were not measured
+    missing: tuple[str, ...]  # experiments that were not measured
 
     def verdicts(self, *, ours: bool) -> dict[Decision, int]:
         """How many claims are supported, refuted, inconclusive: the paper's, or ours."""
@@ -271,9 +272,7 @@ def csv_rows(found: Report) -> str:
     for table in (section.table for section in found.sections):
         about = {"experiment": table.id, "preset": table.preset}
         for entry in table.entries:
-            place = {"task": entry.task, "controller": entry.variant, "point": entry.point}
-            seeds = {"seeds": entry.summary.seeds}
-            writer.writerows({**about, **place, **seeds, **number} for number in _numbers(entry))
+            writer.writerows({**about, **number} for number in _numbers(entry))
         for metric in table.metrics:
             place = {"task": metric.task, "point": metric.row, "quantity": metric.column}
             values = {name: getattr(metric, name) for name in ("value", "low", "high", "paper")}
@@ -283,14 +282,17 @@ def csv_rows(found: Report) -> str:
 
 def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
     """The success of an entry, then its other numbers."""
-    summary, latency = entry.summary, entry.latency
+    summary, latency, rate = entry.summary, entry.latency, entry.summary.rate
+    place = {"task": entry.task, "controller": entry.variant, "point": entry.point}
+    place |= {"seeds": summary.seeds}
     yield {
+        **place,
         "quantity": "success",
-        "pairs": summary.rate.count,
+        "pairs": rate.count,
         "seed_std": summary.seed_std,
-        "value": summary.rate.mean,
-        "low": summary.rate.low,
-        "high": summary.rate.high,
+        "value": rate.mean,
+        "low": rate.low,
+        "high": rate.high,
         "paper": None if entry.paper is None else entry.paper / 100,
     }
     others = {
@@ -302,7 +304,7 @@ def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
     if latency is not None:
         others |= {"ms_decision": latency.mean, "ms_plan": latency.plan}
     for name, value in others.items():
-        yield {"quantity": name, "value": value}
+        yield {**place, "quantity": name, "value": value}
 
 
 def _picture_name(table: Table, picture: Picture) -> str:
@@ -311,10 +313,6 @@ def _picture_name(table: Table, picture: Picture) -> str:
     if stem == f"{table.id}-{picture.task}":
         return picture.task
     return f"{picture.task}, {stem.replace('-', ' ')}"
-
-
-def _shown_source(source: Source) -> str:
-    return " and ".join(dict.fromkeys(map(_shown_origin, source.origins))) or "unknown"
 
 
 def _shown_origin(origin: Provenance) -> str:

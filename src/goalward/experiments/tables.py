@@ -33,7 +33,6 @@ from goalward.experiments.paper import paper_success
 from goalward.experiments.runner import Runner, RunResults
 
 SUFFIX = ".json.gz"
-ROWS = ("entries", "verdicts", "metrics", "pictures")  # what a table has of each task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,13 +124,6 @@ class Table:
     def is_empty(self) -> bool:
         """Whether nothing was found."""
         return not (self.entries or self.metrics or self.pictures)
-
-    def of_task(self, task: str) -> Table:
-        """The part of a task."""
-        rows: dict[str, Any] = {
-            name: tuple(row for row in getattr(self, name) if row.task == task) for name in ROWS
-        }
-        return replace(self, tasks=(task,), sources={task: self.sources[task]}, **rows)
 
 
 def measured_table(
@@ -259,14 +251,14 @@ def verdicts_of(
 
 def merged(old: Table, new: Table) -> Table:
     """The new table with the tasks of the old one that it lacks."""
-    parts = {task: (new if task in new.tasks else old) for task in (*old.tasks, *new.tasks)}
-    tasks = sorted(parts, key=lambda task: TASKS.index(task) if task in TASKS else len(TASKS))
-    chosen = [parts[task].of_task(task) for task in tasks]
+    sources = {**old.sources, **new.sources}
+    tasks = tuple(sorted(sources, key=TASKS.index))
+    parts = [(task, new if task in new.tasks else old) for task in tasks]
     rows: dict[str, Any] = {
-        name: tuple(row for part in chosen for row in getattr(part, name)) for name in ROWS
+        name: tuple(row for task, part in parts for row in getattr(part, name) if row.task == task)
+        for name in ("entries", "verdicts", "metrics", "pictures")
     }
-    sources = {task: parts[task].sources[task] for task in tasks}
-    return replace(new, tasks=tuple(tasks), sources=sources, **rows)
+    return replace(new, tasks=tasks, sources={task: sources[task] for task in tasks}, **rows)
 
 
 def read_table(path: Path) -> Table:
@@ -325,9 +317,8 @@ def require_compatible(folder: Path, chosen: Sequence[Experiment | Analysis], pa
                     f"{path} has {task} measured on {source.pairs} pairs, more than {pairs}; "
                     f"give --pairs {source.pairs}, or another --out"
                 )
-            if task in one.tasks or isinstance(one, Analysis):
-                continue
-            if not is_current(table, task, one):
+            is_left = task not in one.tasks and isinstance(one, Experiment)
+            if is_left and not is_current(table, task, one):
                 raise ValueError(
                     f"{path} has {task} measured with other claims or entries; measure it as well "
                     f"(--tasks {' '.join((*one.tasks, task))}), or give another --out"
