@@ -189,6 +189,10 @@ class Experiment:
             claims=tuple(c for c in self.claims if variant not in (c.better[0], c.worse[0])),
         )
 
+    def uses(self, task: str) -> list[RunSpec]:
+        """Every run of a task."""
+        return [spec for _, _, spec in self.runs(task)]
+
     def runs(self, task: str) -> Iterator[tuple[Point, Variant, RunSpec]]:
         """Every run of a task with its place in the table."""
         for variant in self.variants:

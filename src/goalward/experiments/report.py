@@ -272,7 +272,9 @@ def csv_rows(found: Report) -> str:
     for table in (section.table for section in found.sections):
         about = {"experiment": table.id, "preset": table.preset}
         for entry in table.entries:
-            writer.writerows({**about, **number} for number in _numbers(entry))
+            place = {"task": entry.task, "controller": entry.variant, "point": entry.point}
+            seeds = {"seeds": entry.summary.seeds}
+            writer.writerows({**about, **place, **seeds, **number} for number in _numbers(entry))
         for metric in table.metrics:
             place = {"task": metric.task, "point": metric.row, "quantity": metric.column}
             values = {name: getattr(metric, name) for name in ("value", "low", "high", "paper")}
@@ -282,17 +284,14 @@ def csv_rows(found: Report) -> str:
 
 def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
     """The success of an entry, then its other numbers."""
-    summary, latency, rate = entry.summary, entry.latency, entry.summary.rate
-    place = {"task": entry.task, "controller": entry.variant, "point": entry.point}
-    place |= {"seeds": summary.seeds}
+    summary, latency = entry.summary, entry.latency
     yield {
-        **place,
         "quantity": "success",
-        "pairs": rate.count,
+        "pairs": summary.rate.count,
         "seed_std": summary.seed_std,
-        "value": rate.mean,
-        "low": rate.low,
-        "high": rate.high,
+        "value": summary.rate.mean,
+        "low": summary.rate.low,
+        "high": summary.rate.high,
         "paper": None if entry.paper is None else entry.paper / 100,
     }
     others = {
@@ -304,7 +303,7 @@ def _numbers(entry: Entry) -> Iterator[dict[str, object]]:
     if latency is not None:
         others |= {"ms_decision": latency.mean, "ms_plan": latency.plan}
     for name, value in others.items():
-        yield {**place, "quantity": name, "value": value}
+        yield {"quantity": name, "value": value}
 
 
 def _picture_name(table: Table, picture: Picture) -> str:

@@ -88,8 +88,9 @@ def reproduce(
         )
         outcome = do_runs(
             runner,
-            runs_of(chosen),
-            prepared=used_runs(chosen),
+            # One task after the other, so that simulators are shared.
+            sorted(_specs(chosen, Experiment), key=lambda spec: (spec.task, spec.protocol)),
+            prepared=_specs(chosen, Analysis),
             jobs=(1 if has_gpu else usable_cpus()) if jobs is None else jobs,
             threads=threads,
             on_state=on_state,
@@ -133,27 +134,19 @@ def _chosen(
     return [one for one in kept if one.tasks]
 
 
-def runs_of(chosen: Sequence[Experiment | Analysis]) -> list[RunSpec]:
-    """Every run once, one task after the other so that simulators are shared."""
-    found = [
+def _specs(chosen: Sequence[Experiment | Analysis], kind: type) -> list[RunSpec]:
+    """Every run that the experiments, or the analyses, use."""
+    found = (
         spec
         for one in chosen
-        if isinstance(one, Experiment)
+        if isinstance(one, kind)
         for task in one.tasks
-        for _, _, spec in one.runs(task)
-    ]
-    return sorted(dict.fromkeys(found), key=lambda spec: (spec.task, spec.protocol))
-
-
-def used_runs(chosen: Sequence[Experiment | Analysis]) -> list[RunSpec]:
-    """Runs whose models analyses use."""
-    analyses = (one for one in chosen if isinstance(one, Analysis))
-    return [spec for one in analyses for task in one.tasks for spec in one.uses(task)]
+        for spec in one.uses(task)
+    )
+    return [*dict.fromkeys(found)]
 
 
 def _is_ready(runner: Runner, one: Experiment | Analysis, task: str, outcome: Outcome) -> bool:
-    """Whether every run of a task succeeded, or every model is there."""
-    if isinstance(one, Experiment):
-        return all(spec in outcome.results for _, _, spec in one.runs(task))
-    specs = map(runner.canonical, one.uses(task))
-    return not any(job.is_for(spec) for spec in specs for job in outcome.failures)
+    """Whether no job failed that the task needs."""
+    specs = [*map(runner.canonical, one.uses(task))]
+    return not any(job.is_for(spec) for job in outcome.failures for spec in specs)

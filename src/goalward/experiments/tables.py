@@ -150,7 +150,7 @@ def measured_table(
             "entries": tuple(entries_of(one, task, rows, latencies)),
             "verdicts": tuple(verdicts_of(one, task, rows, latencies)),
         }
-        origins = [origin for _, _, spec in one.runs(task) for origin in results[spec].provenance]
+        origins = [origin for spec in one.uses(task) for origin in results[spec].provenance]
         origins += here if latencies else []
     unique = tuple(o for k, o in enumerate(origins) if o not in origins[:k])
     return Table(
@@ -317,8 +317,9 @@ def require_compatible(folder: Path, chosen: Sequence[Experiment | Analysis], pa
                     f"{path} has {task} measured on {source.pairs} pairs, more than {pairs}; "
                     f"give --pairs {source.pairs}, or another --out"
                 )
-            is_left = task not in one.tasks and isinstance(one, Experiment)
-            if is_left and not is_current(table, task, one):
+            if isinstance(one, Analysis) or task in one.tasks:
+                continue
+            if not is_current(table, task, one):
                 raise ValueError(
                     f"{path} has {task} measured with other claims or entries; measure it as well "
                     f"(--tasks {' '.join((*one.tasks, task))}), or give another --out"
