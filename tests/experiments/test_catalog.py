@@ -13,16 +13,19 @@ from goalward.core.config import override
 from goalward.evaluation.specs import require_known
 from goalward.experiments.ablations import WORLDS
 from goalward.experiments.catalog import ANALYSES, EXPERIMENTS, find_experiments
-from goalward.experiments.experiment import ONNX, Experiment, RunSpec, no_figure
-from goalward.experiments.variants import (
+from goalward.experiments.comparisons import FRONTIER, open_loop
+from goalward.experiments.experiment import (
     CEM,
-    FRONTIER,
     GC_IDM,
     LINES,
+    ONNX,
     TASKS,
     TIME_TO_GO,
-    open_loop,
+    Experiment,
+    RunSpec,
+    Variant,
 )
+from goalward.experiments.paper import paper_numbers, paper_success
 from goalward.tasks import get_task
 from goalward.world.train import ScheduleConfig, WorldConfig
 
@@ -31,6 +34,10 @@ def experiment(name: str) -> Experiment:
     (found,) = find_experiments([name])
     assert isinstance(found, Experiment)
     return found
+
+
+def figure(name: str, task: str, point: str, variant: Variant) -> float | None:
+    return paper_success(name, task, variant.controller, point)
 
 
 def specs(*names: str) -> set[RunSpec]:
@@ -72,7 +79,6 @@ def test_every_change_is_one_that_its_configuration_knows(one: Experiment) -> No
 def test_every_variant_is_a_controller_with_a_label_of_its_own(one: Experiment) -> None:
     labels = [variant.label for variant in one.variants]
     assert len(labels) == len(set(labels))
-    assert {*one.slow} <= {*one.variants}
     known = [variant.controller for variant in one.variants if variant.controller != ONNX]
     require_known(known, get_task(one.tasks[0]))
 
@@ -86,22 +92,27 @@ def test_labels_state_what_a_variant_varies() -> None:
 
 
 def test_the_papers_figures_stand_beside_the_right_points() -> None:
-    with_figures = [one for one in EXPERIMENTS if one.figure is not no_figure]
+    with_figures = [experiment(name) for name in paper_numbers()["success"]]
     assert len(with_figures) >= 12
     for one in with_figures:
         for task in one.tasks:
             for point in one.points:
-                found = [one.figure(task, point.label, variant) for variant in one.variants]
-                assert any(figure is not None for figure in found), (one.id, point)
-    distance = experiment("goal-distance")
-    assert distance.figure("push-t", "10", GC_IDM) == 90.5
-    assert distance.figure("push-t", "10", TIME_TO_GO) is None  # which the paper does not have
-    planning = experiment("pairwise-planning")
-    assert planning.figure("two-room", "success", LINES[-1]) == 48
-    assert planning.figure("two-room", "success", CEM) == 87
-    held_out = experiment("held-out")
-    assert held_out.figure("push-t", "held-out", GC_IDM) == 84.8
-    assert held_out.figure("push-t", "all", GC_IDM) == 84.2  # of the main table
+                found = [figure(one.id, task, point.label, variant) for variant in one.variants]
+                assert any(success is not None for success in found), (one.id, point)
+    assert figure("goal-distance", "push-t", "10", GC_IDM) == 90.5
+    assert figure("goal-distance", "push-t", "10", TIME_TO_GO) is None  # the paper has none
+    assert figure("pairwise-planning", "two-room", "success", LINES[-1]) == 48
+    assert figure("pairwise-planning", "two-room", "success", CEM) == 87
+    assert figure("held-out", "push-t", "held-out", GC_IDM) == 84.8
+    assert figure("held-out", "push-t", "all", GC_IDM) == 84.2  # of the main table
+
+
+def test_every_number_of_the_paper_has_its_place() -> None:
+    for name, tasks in paper_numbers()["success"].items():
+        one = experiment(name)
+        places = {(variant.controller, point.label) for point, variant, _ in one.runs("two-room")}
+        assert {*tasks} == {*one.tasks}
+        assert {(c, p) for found in tasks.values() for c in found for p in found[c]} <= places
 
 
 def test_the_frontier_has_twelve_sizes_below_the_default() -> None:
@@ -121,7 +132,7 @@ def test_a_slow_variant_has_the_first_seed_only() -> None:
     seeds: dict[str, set[int]] = {}
     for _, variant, spec in main.runs("cube"):
         seeds.setdefault(variant.label, set()).add(spec.seed)
-    slow = {variant.label for variant in main.slow}
+    slow = {"CEM", "zero"}
     assert {label for label, found in seeds.items() if found == {42}} == slow
     assert all(seeds[label] == {42, 123, 456} for label in seeds.keys() - slow)
 
@@ -149,17 +160,6 @@ def test_claims_name_places_and_tasks_that_are_measured() -> None:
         for variant, label in (claim.better, claim.worse):
             assert variant in one.variants and label in labels
         assert {*claim.tasks} & {*one.tasks} and {*claim.tasks} <= {*TASKS}
-
-
-def test_claims_are_unpaired_exactly_where_their_points_vary_the_pairs() -> None:
-    for one in EXPERIMENTS:
-        points = {point.label: point.changes for point in one.points}
-        for claim in one.claims:
-            sides = [
-                tuple(points[label].get(name) for name in ("goal_offset", "split", "demonstrator"))
-                for _, label in (claim.better, claim.worse)
-            ]
-            assert claim.unpaired == (sides[0] != sides[1]), claim.text
 
 
 def test_every_finding_of_the_paper_that_success_can_show_is_a_claim() -> None:

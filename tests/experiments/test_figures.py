@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from goalward.core.figures import add_common_legend, new_figure
-from goalward.experiments.experiment import Chart
+from goalward.experiments.comparisons import FRONTIER
+from goalward.experiments.experiment import GC_IDM, TIME_TO_GO, Chart
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.tables import Table
-from goalward.experiments.variants import FRONTIER, GC_IDM, TIME_TO_GO
 from table_helpers import a_source, a_table, latency
 
 

@@ -16,7 +16,7 @@ import pytest
 import goalward as gw
 from goalward.core.figures import new_figure, save_figure
 from goalward.evaluation.video import Strip, save_gif
-from goalward.experiments.experiment import Metric
+from goalward.experiments.experiment import CEM, GC_IDM, TIME_TO_GO
 from goalward.experiments.grids import success_grid
 from goalward.experiments.report import (
     html_page,
@@ -25,8 +25,7 @@ from goalward.experiments.report import (
     markdown_table,
     read_report,
 )
-from goalward.experiments.tables import Source, save_table
-from goalward.experiments.variants import CEM, GC_IDM, TIME_TO_GO
+from goalward.experiments.tables import Metric, Source, save_table
 from table_helpers import a_picture, a_source, a_table, a_verdict, an_origin, latency
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)

@@ -10,8 +10,7 @@ import pytest
 
 from goalward.data.episodes import open_episodes
 from goalward.evaluation.simulators import SimulatorController
-from goalward.experiments.experiment import ONNX, RunSpec
-from goalward.experiments.models import preset_run
+from goalward.experiments.experiment import ONNX, RunSpec, preset_run
 from goalward.experiments.run import do_runs
 from goalward.experiments.runner import Runner
 from goalward.runtime.onnx import OnnxController
