@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, Literal
 
 from goalward.control.act import GCIDMController
@@ -17,7 +17,6 @@ from goalward.planning.mpc import MPCConfig, MPCController
 from goalward.planning.waypoints import WaypointController, WaypointsConfig
 
 AnyController = Controller | SimulatorController
-AnySolver = solvers.CEM | solvers.ICEM | solvers.MPPI | solvers.Gradient
 
 
 @config
@@ -64,10 +63,7 @@ CONTROLLERS: Registry[Any] = Registry(
     "controller",
     {
         name: f"{__name__}:{name.upper().replace('-', '_')}"
-        for name in (
-            *("gc-idm", "cem", "icem", "mppi", "gradient", "hybrid", "waypoints"),
-            *("random", "zero", "replay"),
-        )
+        for name in ("gc-idm", "hybrid", "waypoints", "random", "zero", "replay")
     },
     lambda thing: isinstance(thing, ControllerKind) or callable(thing) or acts(thing),
 )
@@ -89,18 +85,14 @@ def register_controller(
     CONTROLLERS.register(name, kind)
 
 
-@config
-class PlannerConfig:
-    """A solver, and how its plans are used."""
+def planner(solver: type[solvers.Solver]) -> ControllerKind:
+    """Model predictive control with a solver, whose settings begin with `solver.`."""
+    fields = [
+        ("solver", solver, field(default_factory=solver)),
+        ("mpc", MPCConfig, field(default_factory=MPCConfig)),
+    ]
 
-    solver: AnySolver
-    mpc: MPCConfig = field(default_factory=MPCConfig)
-
-
-def _planner(solver: Callable[[], AnySolver]) -> ControllerKind:
-    """Model predictive control with a solver."""
-
-    def make(config: PlannerConfig, inputs: ControllerInputs) -> Controller:
+    def make(config: Any, inputs: ControllerInputs) -> Controller:
         return MPCController(
             inputs.world,
             config.solver,
@@ -109,7 +101,22 @@ def _planner(solver: Callable[[], AnySolver]) -> ControllerKind:
             config=replace(config.mpc, seed=inputs.seed),
         )
 
-    return ControllerKind(make=make, config=lambda _: PlannerConfig(solver=solver()), needs="world")
+    settings = config(make_dataclass("PlannerConfig", fields))
+    return ControllerKind(make=make, config=lambda _: settings(), needs="world")
+
+
+def is_known(name: str) -> bool:
+    """Whether a name is a registered controller, or a registered solver."""
+    return name in CONTROLLERS or name in solvers.SOLVERS
+
+
+def controller_kind(name: str) -> Any:
+    """What is registered under a name or lies at a place; a solver plans."""
+    known: Registry[Any] = CONTROLLERS
+    if name not in CONTROLLERS and name in solvers.SOLVERS:
+        known = solvers.SOLVERS
+    found = known.get(name)
+    return planner(found) if solvers.is_solver(found) else found
 
 
 GC_IDM = ControllerKind(
@@ -118,8 +125,6 @@ GC_IDM = ControllerKind(
     needs="idm",
     draws=False,
 )
-CEM, ICEM, MPPI = map(_planner, (solvers.CEM, solvers.ICEM, solvers.MPPI))
-GRADIENT = _planner(solvers.Gradient)
 HYBRID = ControllerKind(
     make=lambda config, inputs: HybridController(inputs.model, replace(config, seed=inputs.seed)),
     config=lambda model: HybridConfig(steps_left=model.metadata.horizon),

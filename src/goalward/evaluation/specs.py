@@ -6,6 +6,7 @@ What a name may stand for is in `evaluation/controllers.py`.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import torch
 
 from goalward.bundle import controller_path
 from goalward.control.checkpoint import TrainedIDM, load_trained_idm, model_id
-from goalward.control.controller import Controller
+from goalward.control.controller import Controller, WholeBatch, chooses_environments
 from goalward.control.networks import HorizonConfig, PairwiseIDM
 from goalward.core.checks import format_value
 from goalward.core.config import from_json, override
@@ -30,6 +31,8 @@ from goalward.evaluation.controllers import (
     ControllerKind,
     NoConfig,
     acts,
+    controller_kind,
+    is_known,
 )
 from goalward.evaluation.simulators import SimulatorController, scripted_policy
 from goalward.runtime.onnx import SUFFIX, OnnxController
@@ -64,8 +67,12 @@ class ControllerSpec:
         """A new controller."""
         made = self.make(self.seed)
         if not isinstance(made, SimulatorController) and not acts(made):
-            raise ValueError(f"{self.name} gives no controller, but {format_value(made)}")
-        return made
+            raise ValueError(
+                f"{self.name} must make an object with reset and act, got {format_value(made)}"
+            )
+        if isinstance(made, SimulatorController) or chooses_environments(made):
+            return made
+        return WholeBatch(made)
 
     @property
     def device(self) -> str:
@@ -198,10 +205,12 @@ class Context:
     ) -> None:
         """Refuse a model of another task, or one that may have been trained on the pairs."""
         own = self.task
-        if own is not None and (task not in (None, own.name) or action_dim != own.action_dim):
+        if own is not None and task not in (None, own.name):
+            raise ValueError(f"{where}: trained on task {task}, not on {own.name}")
+        if own is not None and action_dim != own.action_dim:
             raise ValueError(
-                f"{where}: trained on task {task} with actions of {action_dim} numbers, "
-                f"not on {own.name} with {own.action_dim}"
+                f"{where}: trained for actions of {action_dim} numbers; task {own.name} has "
+                f"{own.action_dim}"
             )
         if self.split not in (None, split):
             raise ValueError(
@@ -256,10 +265,10 @@ def _read(what: Any, context: Context) -> ControllerSpec | _Wanted:
 def _split(text: str) -> tuple[str, list[str]]:
     """Take `NAME[:key=value,...]` apart, where NAME may be a path or a place with colons."""
     name, _, rest = text.partition(":")
-    if name not in CONTROLLERS:
+    if not is_known(name):
         before, _, last = text.rpartition(":")
         name, rest = (before, last) if "=" in last and before else (text, "")
-    return name, [part for part in rest.split(",") if part]
+    return name, [part for part in re.split(r",(?=[\w.]+=)", rest) if part]
 
 
 def _path(name: str, task: Task | None) -> Path | None:
@@ -269,7 +278,7 @@ def _path(name: str, task: Task | None) -> Path | None:
         if not of_task and task is None:
             raise ValueError(f"{BUNDLED}: write {BUNDLED}:TASK, or say which task it is")
         return controller_path(of_task if task is None else of_task or task.name)
-    if name not in CONTROLLERS and Path(name).exists():
+    if not is_known(name) and Path(name).exists():
         return Path(name)
     if ":" not in name and ("/" in name or name.endswith((".safetensors", SUFFIX))):
         raise ValueError(f"{name}: no such file; give a controller's path or name")
@@ -279,7 +288,7 @@ def _path(name: str, task: Task | None) -> Path | None:
 def _kind(name: str, task: Task | None) -> Any:
     """What is registered under a name or lies at a place, or a scripted baseline of the task."""
     if task is None or name not in task.scripted_baselines:
-        return CONTROLLERS.get(name)
+        return controller_kind(name)
     policy = SimulatorController(policy=partial(scripted_policy, name))
     return ControllerKind(make=lambda *_: policy, draws=False)
 
