@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 
 from controller_helpers import FRAMES, GOALS
-from goalward.control.controller import (
-    BatchController,
-    ControllerStats,
-    Index,
-    RandomController,
-    ZeroController,
-)
+from goalward.control.controller import BatchController, Index, RandomController
 from goalward.core.arrays import Array
 
 
@@ -90,13 +84,6 @@ def test_the_random_controllers_draws_depend_on_its_seed_and_the_goal_alone() ->
     assert len(np.unique(plain)) == plain.size and not np.isin(drawn(GOALS, seed=1), plain).any()
 
 
-def test_zero_stands_still_and_plans_nothing() -> None:
-    controller = ZeroController(3)
-    controller.reset(GOALS, 50)
-    np.testing.assert_array_equal(controller.act(FRAMES), np.zeros((5, 3), dtype=np.float32))
-    assert controller.stats == ControllerStats(plans=None, predictor_calls=(0,) * 5)
-
-
 BAD_FRAMES: list[tuple[Any, str]] = [
     (None, "must be uint8 .* got None"),
     ([[1], [1, 2]], "cannot be an array"),
@@ -150,9 +137,3 @@ def test_unusable_environments_are_refused(controller: Echo) -> None:
     for frames in (FRAMES[:4], FRAMES[0]):
         with pytest.raises(ValueError, match="expected 5 frames, one for each goal"):
             controller.act(frames)
-
-
-def test_frames_of_another_size_are_refused_where_the_size_is_fixed(controller: Echo) -> None:
-    controller.image_size = 16
-    with pytest.raises(ValueError, match=r"\(16, 16, 3\).*got uint8 of shape \(5, 8, 16, 3\)"):
-        controller.reset(GOALS[:, :8], 50)
