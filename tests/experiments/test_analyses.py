@@ -7,14 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalward.experiments.ablations import WORLDS
 from goalward.experiments.analyses import (
-    BLOCK,
     conditioning,
     effective_rank,
     isotropy,
     latency_metrics,
-    pairwise_runs,
     spectrum,
 )
 from table_helpers import latency
@@ -60,13 +57,3 @@ def test_a_latency_is_beside_that_of_cem_and_the_papers_ratio() -> None:
     many = replace(ours, environments=50, memory_mb=9.0)
     columns = {m.column: m.value for m in latency_metrics("cube", "GC-IDM", many, cem, None)}
     assert columns["MB in batches of 50"] == 9.0 and columns["ms a decision in batches of 50"] == 2
-
-
-def test_every_world_model_and_every_change_has_a_pairwise_model() -> None:
-    found = pairwise_runs(WORLDS.values())("cube")
-    assert [spec.world_changes for spec in found] == [*WORLDS.values()]
-    assert {(spec.task, spec.kind, spec.controller_changes) for spec in found} == {
-        ("cube", "pairwise", ())
-    }
-    one_step, block = pairwise_runs(changes=((), BLOCK))("two-room")
-    assert block == replace(one_step, controller_changes=BLOCK)

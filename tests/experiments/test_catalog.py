@@ -13,16 +13,8 @@ from goalward.core.config import override
 from goalward.evaluation.specs import require_known
 from goalward.experiments.ablations import WORLDS
 from goalward.experiments.catalog import ANALYSES, EXPERIMENTS, find_experiments
-from goalward.experiments.experiment import ONNX, Experiment, RunSpec, no_figure
-from goalward.experiments.variants import (
-    CEM,
-    FRONTIER,
-    GC_IDM,
-    LINES,
-    TASKS,
-    TIME_TO_GO,
-    open_loop,
-)
+from goalward.experiments.experiment import ONNX, Experiment, no_figure
+from goalward.experiments.variants import CEM, GC_IDM, LINES, TASKS, TIME_TO_GO
 from goalward.tasks import get_task
 from goalward.world.train import ScheduleConfig, WorldConfig
 
@@ -31,10 +23,6 @@ def experiment(name: str) -> Experiment:
     (found,) = find_experiments([name])
     assert isinstance(found, Experiment)
     return found
-
-
-def specs(*names: str) -> set[RunSpec]:
-    return {spec for name in names for _, _, spec in experiment(name).runs("two-room")}
 
 
 def test_the_catalog_has_every_experiment_once() -> None:
@@ -77,14 +65,6 @@ def test_every_variant_is_a_controller_with_a_label_of_its_own(one: Experiment) 
     require_known(known, get_task(one.tasks[0]))
 
 
-def test_labels_state_what_a_variant_varies() -> None:
-    assert FRONTIER[0].label == "CEM 30 x 2" and FRONTIER[0].search_size == (30, 2)
-    assert "num_samples=30" in FRONTIER[0].controller
-    assert open_loop(25).label == "GC-IDM, open loop 25"
-    assert open_loop(25).controller.endswith("commit=25")
-    assert LINES[-1].label == "line, 3 refinements, 10 candidates"
-
-
 def test_the_papers_figures_stand_beside_the_right_points() -> None:
     with_figures = [one for one in EXPERIMENTS if one.figure is not no_figure]
     assert len(with_figures) >= 12
@@ -104,18 +84,6 @@ def test_the_papers_figures_stand_beside_the_right_points() -> None:
     assert held_out.figure("push-t", "all", GC_IDM) == 84.2  # of the main table
 
 
-def test_the_frontier_has_twelve_sizes_below_the_default() -> None:
-    sizes = {variant.search_size or (0, 0) for variant in FRONTIER}
-    assert len(sizes) == 12 and max(samples * iters for samples, iters in sizes) < 9_000
-
-
-def test_runs_are_shared_between_experiments() -> None:
-    assert specs("main", "trajectories") == specs("main")
-    # CEM acts without the pairwise model that this table trains with noise.
-    shared = specs("pairwise-planning") & specs("main")
-    assert shared == {RunSpec(task="two-room", controller="cem")}
-
-
 def test_a_slow_variant_has_the_first_seed_only() -> None:
     main = experiment("main")
     seeds: dict[str, set[int]] = {}
@@ -124,14 +92,6 @@ def test_a_slow_variant_has_the_first_seed_only() -> None:
     slow = {variant.label for variant in main.slow}
     assert {label for label, found in seeds.items() if found == {42}} == slow
     assert all(seeds[label] == {42, 123, 456} for label in seeds.keys() - slow)
-
-
-def test_an_experiment_without_a_variant_makes_no_claim_about_it() -> None:
-    budget = experiment("budget")
-    left = budget.without(TIME_TO_GO)
-    assert left.variants == (GC_IDM,) and 0 < len(left.claims) < len(budget.claims)
-    assert {place[0] for c in left.claims for place in (c.better, c.worse)} == {GC_IDM}
-    assert {variant for _, variant, _ in left.runs("two-room")} == {GC_IDM}
 
 
 def test_a_world_model_without_regulariser_may_collapse_and_others_may_not() -> None:

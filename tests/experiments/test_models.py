@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 
 from evaluation_helpers import row
-from goalward.control.metrics import ActionMetrics, ControllerMetrics
 from goalward.control.networks import HorizonConfig
 from goalward.data.episodes import open_episodes
 from goalward.experiments import models
 from goalward.experiments.experiment import Metric
 from goalward.experiments.models import (
-    HORIZONS,
-    controller_metrics,
     horizon_metrics,
-    horizon_name,
-    length_metrics,
     pixel_baseline,
     probe_metrics,
     undisturbed_seconds,
@@ -76,24 +71,6 @@ def test_a_probe_is_beside_the_one_on_pixels_and_a_prediction_beside_copying() -
     }
 
 
-def test_a_length_of_training_is_one_row() -> None:
-    found = values(list(length_metrics("push-t", 3_200, 5.0, [score("block", 2.0)])))
-    assert found == {
-        ("3,200", "minutes"): 5.0,
-        ("3,200", "RMSE of block, px"): 2.0,
-        ("3,200", "median error of block, px"): 0.5,
-    }
-
-
-def test_horizon_inputs_have_different_names() -> None:
-    assert horizon_name(HorizonConfig(mode="budget")) == "horizon budget"
-    assert horizon_name(HorizonConfig(mode="time-to-go", quantile=0.25)) == (
-        "horizon time-to-go, quantile 0.25"
-    )
-    assert horizon_name(HorizonConfig(mode="fixed", fixed_steps=5)) == "horizon fixed, 5 steps"
-    assert len({*map(horizon_name, HORIZONS)}) == len(HORIZONS)
-
-
 def test_a_horizon_input_has_a_rate_for_every_subset() -> None:
     rows = [row(pair=k, success=k < 3, steps=10 * (k + 1)) for k in range(4)]
     subsets = {"all": {0, 1, 2, 3}, "moved": {2, 3}}
@@ -105,19 +82,6 @@ def test_a_horizon_input_has_a_rate_for_every_subset() -> None:
     }
     assert [metric.count for metric in metrics] == [4, 2, None]
     assert metrics[0].low is not None and 0 < metrics[0].low < 75 < (metrics[0].high or 0)
-
-
-def test_the_errors_of_actions_are_by_distance_to_the_goal() -> None:
-    errors = tuple(
-        ActionMetrics(horizons=name, count=9, mse=0.1, cosine=0.9, r2=r2)
-        for name, r2 in (("all", 0.75), ("1", 0.9), ("6-10", 0.5))
-    )
-    quality = ControllerMetrics(errors=errors, time_to_go=None, noise=())
-    assert values(list(controller_metrics("cube", quality))) == {
-        ("all goals", "R² of the actions"): 0.75,
-        ("goals 1 steps away", "R² of the actions"): 0.9,
-        ("goals 6-10 steps away", "R² of the actions"): 0.5,
-    }
 
 
 def test_principal_components_of_frames_show_where_a_dot_is(

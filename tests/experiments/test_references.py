@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from evaluation_helpers import row
 from goalward.data.episodes import open_episodes
 from goalward.data.hdf5 import write_episodes
-from goalward.evaluation.results import summarise_method
 from goalward.evaluation.statistics import success_rate
 from goalward.experiments.models import preset_run
 from goalward.experiments.references import (
     CHECKED,
-    baseline_row,
     baselines,
     check_exactness,
     state_features,
@@ -53,13 +49,6 @@ def test_success_on_true_states_is_a_mean_over_seeds_of_every_pair() -> None:
     )
     assert together.low is not None and apart.low is not None
     assert together.low < apart.low  # pairs of one episode agree: they count for less
-
-
-def test_a_baseline_is_named_with_its_pairs_and_whose_goals_they_are() -> None:
-    one = summarise_method([row(method="random")])
-    assert baseline_row("oracle", one) == "random, goals of oracle"
-    moved = replace(one, subset="moved")
-    assert baseline_row("oracle", moved) == "random, moved pairs, goals of oracle"
 
 
 def test_replayed_demonstrations_reach_their_own_goals(smoke_runs: Path) -> None:
