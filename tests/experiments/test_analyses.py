@@ -7,15 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalward.experiments.ablations import WORLDS
 from goalward.experiments.analyses import (
-    BLOCK,
     conditioning,
     effective_rank,
-    geometry_runs,
     isotropy,
     latency_columns,
-    noise_runs,
     spectrum,
 )
 from table_helpers import latency
@@ -57,13 +53,3 @@ def test_a_latency_is_beside_that_of_cem_and_the_papers_ratio() -> None:
     assert "MB alone" not in alone  # it was not measured
     many = latency_columns(replace(ours, environments=50, memory_mb=9.0), cem, None)
     assert many["MB in batches of 50"] == 9.0 and many["ms a decision in batches of 50"] == 2
-
-
-def test_every_world_model_and_every_change_has_a_pairwise_model() -> None:
-    found = geometry_runs("cube")
-    assert [spec.world_changes for spec in found] == [*WORLDS.values()]
-    assert {(spec.task, spec.kind, spec.controller_changes) for spec in found} == {
-        ("cube", "pairwise", ())
-    }
-    single, block = noise_runs("two-room")
-    assert block == replace(single, controller_changes=BLOCK)

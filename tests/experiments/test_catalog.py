@@ -13,7 +13,6 @@ from goalward.core.config import override
 from goalward.evaluation.specs import require_known
 from goalward.experiments.ablations import WORLDS
 from goalward.experiments.catalog import ANALYSES, EXPERIMENTS, find_experiments
-from goalward.experiments.comparisons import FRONTIER, open_loop
 from goalward.experiments.experiment import (
     CEM,
     GC_IDM,
@@ -49,7 +48,7 @@ def test_the_catalog_has_every_experiment_once() -> None:
     assert len(names) == len(set(names)) >= 23
     assert [one.id for one in find_experiments()] == names
     assert [one.id for one in find_experiments(["budget", "main"])] == ["budget", "main"]
-    with pytest.raises(ValueError, match="unknown experiment 'mian', did you mean 'main'"):
+    with pytest.raises(ValueError, match="unknown experiment 'mian'; did you mean 'main'"):
         find_experiments(["mian"])
 
 
@@ -83,14 +82,6 @@ def test_every_variant_is_a_controller_with_a_label_of_its_own(one: Experiment) 
     require_known(known, get_task(one.tasks[0]))
 
 
-def test_labels_state_what_a_variant_varies() -> None:
-    assert FRONTIER[0].label == "CEM 30 x 2" and FRONTIER[0].search_size == (30, 2)
-    assert "num_samples=30" in FRONTIER[0].controller
-    assert open_loop(25).label == "GC-IDM, open loop 25"
-    assert open_loop(25).controller.endswith("commit=25")
-    assert LINES[-1].label == "line, 3 refinements, 10 candidates"
-
-
 def test_the_papers_figures_stand_beside_the_right_points() -> None:
     with_figures = [experiment(name) for name in paper_numbers()["success"]]
     assert len(with_figures) >= 12
@@ -115,18 +106,6 @@ def test_every_number_of_the_paper_has_its_place() -> None:
         assert {(c, p) for found in tasks.values() for c in found for p in found[c]} <= places
 
 
-def test_the_frontier_has_twelve_sizes_below_the_default() -> None:
-    sizes = {variant.search_size or (0, 0) for variant in FRONTIER}
-    assert len(sizes) == 12 and max(samples * iters for samples, iters in sizes) < 9_000
-
-
-def test_runs_are_shared_between_experiments() -> None:
-    assert specs("main", "trajectories") == specs("main")
-    # CEM acts without the pairwise model that this table trains with noise.
-    shared = specs("pairwise-planning") & specs("main")
-    assert shared == {RunSpec(task="two-room", controller="cem")}
-
-
 def test_a_slow_variant_has_the_first_seed_only() -> None:
     main = experiment("main")
     seeds: dict[str, set[int]] = {}
@@ -135,14 +114,6 @@ def test_a_slow_variant_has_the_first_seed_only() -> None:
     slow = {"CEM", "zero"}
     assert {label for label, found in seeds.items() if found == {42}} == slow
     assert all(seeds[label] == {42, 123, 456} for label in seeds.keys() - slow)
-
-
-def test_an_experiment_without_a_variant_makes_no_claim_about_it() -> None:
-    budget = experiment("budget")
-    left = budget.without(TIME_TO_GO)
-    assert left.variants == (GC_IDM,) and 0 < len(left.claims) < len(budget.claims)
-    assert {place[0] for c in left.claims for place in (c.better, c.worse)} == {GC_IDM}
-    assert {variant for _, variant, _ in left.runs("two-room")} == {GC_IDM}
 
 
 def test_a_world_model_without_regulariser_may_collapse_and_others_may_not() -> None:

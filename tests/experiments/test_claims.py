@@ -105,8 +105,3 @@ def test_a_claim_about_quick_rivals_meets_the_best_of_them(
     times = {A: 1.0, full: 9.0, few: quickest, good: quickest, B: 0.1}
     found = decide(claim, "push-t", rows, {one: latency(ms) for one, ms in times.items()})
     assert found is not None and found.verdict == verdict and str(found).endswith(shown)
-
-
-def test_a_claim_is_worded_with_its_margin_and_its_author() -> None:
-    assert CLAIM.wording == "x"
-    assert replace(CLAIM, margin=5.0, ours=True).wording == "x, within 5 points (our claim)"

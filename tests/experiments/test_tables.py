@@ -16,7 +16,7 @@ from evaluation_helpers import row
 from goalward.evaluation.results import EpisodeResult
 from goalward.experiments import tables
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import CEM, GC_IDM, RANDOM, Experiment, Place, Point, more
+from goalward.experiments.experiment import CEM, GC_IDM, RANDOM, Experiment, Place
 from goalward.experiments.tables import (
     Table,
     entries_of,
@@ -158,24 +158,6 @@ def test_tasks_with_other_claims_or_entries_do_not_stand_beside_new_ones(tmp_pat
         with pytest.raises(ValueError, match=r"push-t measured with other .*--tasks two-room pu"):
             require_compatible(tmp_path, [replace(budget, tasks=("two-room",))], 10_000)
         require_compatible(tmp_path, [budget], 10_000)  # all are measured again
-
-
-def test_a_claim_about_a_place_that_was_not_measured_is_not_missed() -> None:
-    few = replace(
-        catalog_row("budget"),
-        points=(Point(label="a"), Point(label="b")),
-        claims=(more("x", "a", "b"), more("y", "a", "never")),
-    )
-    assert is_current(complete(few, ("two-room",)), "two-room", few)
-
-
-def test_a_table_states_which_task_has_how_many_pairs() -> None:
-    assert a_table("main").shown_pairs == "4 pairs"
-    sources = {"two-room": a_source(None, 200), "push-t": a_source(None, 100)}
-    mixed = a_table("main", sources=sources)
-    assert mixed.shown_pairs == "200 pairs (two-room), 100 pairs (push-t)"
-    with pytest.raises(ValueError, match="sources must be of two-room, push-t"):
-        replace(mixed, sources={"two-room": a_source()})
 
 
 @pytest.mark.parametrize(

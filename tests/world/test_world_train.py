@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 import torch
 import world_helpers
-from world_helpers import dots_fixture, tiny_config, write_dots  # noqa: F401
+from world_helpers import same, tiny_config, weights, write_dots
 
 from goalward.core.artifacts import Stage
 from goalward.core.config import from_json, to_json
-from goalward.core.tensors import read_tensors
 from goalward.core.training import CHECKPOINT
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
@@ -30,23 +29,9 @@ from goalward.defaults import PresetName
 from goalward.presets import world_config
 from goalward.world.checkpoint import load_world
 from goalward.world.metrics import validate_world
-from goalward.world.train import (
-    METRICS,
-    ScheduleConfig,
-    WorldConfig,
-    WorldReport,
-    train_world,
-)
+from goalward.world.train import ScheduleConfig, WorldConfig, WorldReport, train_world
 
 Progress = Callable[[int, int, str], None]
-
-
-def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
-    return read_tensors(folder / f"{name}.safetensors")[0]
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def train(
@@ -81,7 +66,6 @@ def test_training_learns_the_dots_place_and_dynamics(
     assert probe.target == "agent" and probe.r2 > 0.97
     near, far = report.metrics.prediction
     assert near.ratio < 0.5 and far.ratio < 0.5
-    assert report.data_share < 0.3
     for name in ("curves.png", "latents.png", "best.safetensors", "last.safetensors"):
         assert (world / name).stat().st_size > 1000
     assert not [path.name for path in world.iterdir() if path.name[0] == "."]
@@ -226,13 +210,6 @@ def test_a_task_that_only_the_file_knows_is_trained_without_probes(
         train_world(tiny_config(20), path, tmp_path / "other", task="my-robt")
 
 
-def test_another_configuration_does_not_overwrite_a_training(dots: Path, tmp_path: Path) -> None:
-    train(tiny_config(20), dots, tmp_path / "world")
-    assert (tmp_path / "world" / METRICS).is_file()
-    with pytest.raises(ValueError, match="holds another configuration"):
-        train(tiny_config(40), dots, tmp_path / "world")
-
-
 # Configurations.
 
 
@@ -267,16 +244,6 @@ def test_the_paper_preset_is_the_public_configuration(dots: Path) -> None:
     assert objective.inverse_dynamics_weight == 0.0 == objective.reconstruction_weight
     assert not config.uses_bfloat16(torch.device("cpu"))
     assert config.uses_bfloat16(torch.device("cuda"))
-
-
-def test_the_learning_rate_warms_up_and_falls_to_nothing() -> None:
-    for steps in (1, 7, 99, 150, 12_345):
-        odd = ScheduleConfig(steps=steps, lr=1.0, warmup=0.07)
-        assert max(odd.lr_at(step) for step in range(steps)) == 1.0
-    schedule = ScheduleConfig(steps=100, lr=1.0, warmup=0.1)
-    rates = [schedule.lr_at(step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 == max(rates)
-    assert rates[9:] == sorted(rates[9:], reverse=True) and rates[-1] < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def as_array(values: object, name: str) -> Array:
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # the last two from torch's tensors
-        raise ValueError(f"{name} cannot be an array: {one_line(str(error))}") from error
+        raise ValueError(f"{name} must be an array; NumPy says: {one_line(str(error))}") from error
 
 
 def real_array(values: object, name: str, *shape: int | str) -> Array:

@@ -177,8 +177,8 @@ def override(config: T, assignments: Sequence[str]) -> T:
             place = place.get(parent) if isinstance(place, dict) else None
         if not isinstance(place, dict) or last not in place:
             names = _leaves(data).keys()
-            hint = did_you_mean(name, names) or f", there are: {', '.join(sorted(names))}"
-            raise ValueError(f"{key_name(name)}: no such value{hint}")
+            hint = did_you_mean(name, names) or f"; known settings: {', '.join(sorted(names))}"
+            raise ValueError(f"unknown setting {format_value(name)}{hint}")
         try:
             place[last] = _loads(text)
         except (ValueError, RecursionError):  # no JSON, or too many digits or brackets

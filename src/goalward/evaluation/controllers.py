@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from goalward.control.act import GCIDMController
@@ -66,6 +66,7 @@ CONTROLLERS: Registry[Any] = Registry(
         for name in ("gc-idm", "hybrid", "waypoints", "random", "zero", "replay")
     },
     lambda thing: isinstance(thing, ControllerKind) or callable(thing) or acts(thing),
+    also=solvers.SOLVERS,
 )
 
 
@@ -87,35 +88,25 @@ def register_controller(
 
 def planner(solver: type[solvers.Solver]) -> ControllerKind:
     """Model predictive control with a solver, whose settings begin with `solver.`."""
-    fields = [
-        ("solver", solver, field(default_factory=solver)),
-        ("mpc", MPCConfig, field(default_factory=MPCConfig)),
-    ]
+    types = {"solver": solver, "mpc": MPCConfig}
+    defaults = {name: field(default_factory=type_) for name, type_ in types.items()}
+    settings = config(type("PlannerConfig", (), {"__annotations__": types, **defaults}))
 
-    def make(config: Any, inputs: ControllerInputs) -> Controller:
+    def make(chosen: Any, inputs: ControllerInputs) -> Controller:
         return MPCController(
             inputs.world,
-            config.solver,
+            chosen.solver,
             action_low=inputs.action_low,
             action_high=inputs.action_high,
-            config=replace(config.mpc, seed=inputs.seed),
+            config=replace(chosen.mpc, seed=inputs.seed),
         )
 
-    settings = config(make_dataclass("PlannerConfig", fields))
     return ControllerKind(make=make, config=lambda _: settings(), needs="world")
-
-
-def is_known(name: str) -> bool:
-    """Whether a name is a registered controller, or a registered solver."""
-    return name in CONTROLLERS or name in solvers.SOLVERS
 
 
 def controller_kind(name: str) -> Any:
     """What is registered under a name or lies at a place; a solver plans."""
-    known: Registry[Any] = CONTROLLERS
-    if name not in CONTROLLERS and name in solvers.SOLVERS:
-        known = solvers.SOLVERS
-    found = known.get(name)
+    found = CONTROLLERS.get(name)
     return planner(found) if solvers.is_solver(found) else found
 
 

@@ -32,7 +32,6 @@ from goalward.evaluation.controllers import (
     NoConfig,
     acts,
     controller_kind,
-    is_known,
 )
 from goalward.evaluation.simulators import SimulatorController, scripted_policy
 from goalward.runtime.onnx import SUFFIX, OnnxController
@@ -265,7 +264,7 @@ def _read(what: Any, context: Context) -> ControllerSpec | _Wanted:
 def _split(text: str) -> tuple[str, list[str]]:
     """Take `NAME[:key=value,...]` apart, where NAME may be a path or a place with colons."""
     name, _, rest = text.partition(":")
-    if not is_known(name):
+    if name not in CONTROLLERS:
         before, _, last = text.rpartition(":")
         name, rest = (before, last) if "=" in last and before else (text, "")
     return name, [part for part in re.split(r",(?=[\w.]+=)", rest) if part]
@@ -278,7 +277,7 @@ def _path(name: str, task: Task | None) -> Path | None:
         if not of_task and task is None:
             raise ValueError(f"{BUNDLED}: write {BUNDLED}:TASK, or say which task it is")
         return controller_path(of_task if task is None else of_task or task.name)
-    if not is_known(name) and Path(name).exists():
+    if name not in CONTROLLERS and Path(name).exists():
         return Path(name)
     if ":" not in name and ("/" in name or name.endswith((".safetensors", SUFFIX))):
         raise ValueError(f"{name}: no such file; give a controller's path or name")
