@@ -242,9 +242,10 @@ def _counts(values: npt.ArrayLike, number: int, name: str) -> Index:
         or array.shape not in ((), (number,))
         or not ((array >= 1) & (array <= MOST_STEPS) & (array == np.floor(array))).all()
     ):
+        several = f", or one for each of the {number} goals" if number > 1 else ""
         raise ValueError(
-            f"{name} must be a whole number from 1 to {MOST_STEPS:,}, or one for each of the "
-            f"{number} goals, got {format_value(values)}"
+            f"{name} must be a whole number from 1 to {MOST_STEPS:,}{several}, got "
+            f"{format_value(values)}"
         )
     return np.broadcast_to(array, (number,)).astype(np.int64)
 

@@ -11,14 +11,13 @@ from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
 from goalward.tasks.task import (
     ProbeTarget,
+    Protocol,
     RenderConfig,
     Simulator,
     State,
     Task,
     TaskPreset,
     clip_action,
-    own_protocol,
-    unsolved_protocol,
 )
 
 CUBE_HEIGHT = 0.02  # of its centre when it lies on the table
@@ -246,9 +245,9 @@ CUBE = Task(
     needs_gl=True,
     make=CubeSimulator,
     protocols={
-        "paper": own_protocol("cube within 4 cm of its goal", _cube_there),
-        "moderate": unsolved_protocol("cube within 4 cm", _cube_there),
-        "strict": unsolved_protocol(
+        "paper": Protocol.own("cube within 4 cm of its goal", _cube_there),
+        "moderate": Protocol.unsolved("cube within 4 cm", _cube_there),
+        "strict": Protocol.unsolved(
             "cube within 3 cm and 15° (24 symmetries) for 3 steps", _cube_posed, hold=3
         ),
     },
