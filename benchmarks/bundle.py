@@ -16,9 +16,8 @@ from goalward.core.console import show_line
 from goalward.core.machine import usable_cpus
 from goalward.defaults import PresetName
 from goalward.evaluation.pairs import PAIRS, save_pairs
-from goalward.experiments.experiment import SEEDS, RunSpec
+from goalward.experiments.experiment import SEEDS, TASKS, TIME_TO_GO, RunSpec
 from goalward.experiments.runner import Runner
-from goalward.experiments.variants import TASKS, TIME_TO_GO
 
 
 def main(

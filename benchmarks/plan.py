@@ -32,12 +32,13 @@ from benchmarks.setting import (
     show_arithmetic,
     show_rates,
 )
+from goalward.bundle import controller_path
+from goalward.control.checkpoint import load_trained_idm
 from goalward.core.console import show_line
 from goalward.core.machine import use_threads
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig
 from goalward.planning.solvers import CEM, SeededNoise
-from goalward.presets import _cpu
 from goalward.world.lewm import LeWM, LeWMConfig
 
 WANTED = {1: 1.0, 16: 1.3}  # goalward over stable-worldmodel, by environments at once
@@ -50,9 +51,10 @@ OURS, ONE, ALL, PRODUCT = "goalward", "stable-worldmodel, one by one", "all at o
 
 
 def make_model() -> LeWM:
-    """A world model of the preset `cpu`, with random weights whose gates are open."""
+    """A world model of the preset `cpu`'s size, with random weights whose gates are open."""
+    bundled = load_trained_idm(controller_path("two-room")).world.model
     torch.manual_seed(0)
-    model = LeWM(_cpu("cpu", None, ACTION, 0).model).eval()
+    model = LeWM(bundled.config).eval()
     with torch.no_grad():
         for parameter in model.predictor.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -10,9 +10,8 @@ from goalward.core import figures
 from goalward.evaluation.latency import Latency, SpeedUp
 from goalward.evaluation.statistics import Rate
 from goalward.experiments.claims import Decision
-from goalward.experiments.report import markdown_table, read_report
-from goalward.experiments.tables import Entry, Table
-from goalward.experiments.variants import (
+from goalward.experiments.experiment import (
+    ALL_PAIRS,
     CEM,
     EXPORTED,
     GC_IDM,
@@ -20,7 +19,10 @@ from goalward.experiments.variants import (
     RANDOM,
     TASKS,
     TIME_TO_GO,
+    Variant,
 )
+from goalward.experiments.report import markdown_table, read_report
+from goalward.experiments.tables import Entry
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -40,21 +42,11 @@ ROOM = 0.8  # of a task's place that its bars take
 Row = tuple[str, str]  # task and preset
 
 
-def with_block(text: str, name: str, block: str) -> str:
+def with_block(name: str, block: Callable[[], str], text: str) -> str:
     """The text with what stands between the marks of this name replaced."""
     begin, end = BEGIN.format(name), END.format(name)
     before, rest = text.split(begin)
-    return before + begin + block + end + rest.split(end)[1]
-
-
-def readme(text: str) -> str:
-    """README with the present main table."""
-    return with_block(text, "main table", main_table())
-
-
-def findings(text: str) -> str:
-    """findings.md with the present counts of claims."""
-    return with_block(text, "claims", claims())
+    return before + begin + block() + end + rest.split(end)[1]
 
 
 def claims() -> str:
@@ -131,11 +123,10 @@ def _places(rows: int, number: int, bars: int) -> tuple[Sequence[float], float]:
     return [at + (number - (bars - 1) / 2) * width for at in range(rows)], 0.9 * width
 
 
-def _tables(preset: str) -> dict[str, Table]:
-    return {s.table.id: s.table for s in read_report(RESULTS / preset).sections}
-
-
-TABLES = {preset: _tables(preset) for preset in PRESETS}
+TABLES = {
+    preset: {s.table.id: s.table for s in read_report(RESULTS / preset).sections}
+    for preset in PRESETS
+}
 
 
 def _rows() -> Iterator[Row]:
@@ -144,23 +135,19 @@ def _rows() -> Iterator[Row]:
         yield from ((task, p) for p in PRESETS if task in TABLES[p]["main"].tasks)
 
 
-def _entry(row: Row, variant: object, table: str) -> Entry:
+def _entry(row: Row, variant: Variant, table: str) -> Entry:
     """The entry of all pairs."""
-    (found,) = (
-        entry
-        for entry in TABLES[row[1]][table].entries
-        if entry.task == row[0]
-        and entry.variant == getattr(variant, "label", None)
-        and entry.point == "all pairs"
-    )
+    wanted = (row[0], variant.label, ALL_PAIRS)
+    entries = TABLES[row[1]][table].entries
+    (found,) = (e for e in entries if (e.task, e.variant, e.point) == wanted)
     return found
 
 
-def _rate(row: Row, variant: object) -> Rate:
+def _rate(row: Row, variant: Variant) -> Rate:
     return _entry(row, variant, "main").summary.rate
 
 
-def _latency(row: Row, variant: object) -> Latency:
+def _latency(row: Row, variant: Variant) -> Latency:
     found = _entry(row, variant, "exported").latency  # all three timed in one session
     assert found is not None
     return found

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from architecture_picture import draw_architecture
-from blocks import RESULTS, ROOT, findings, readme, save_picture
+from blocks import RESULTS, ROOT, claims, main_table, save_picture, with_block
 from PIL import Image, ImageDraw, ImageFont
 
 from goalward.api import VERBS
@@ -85,7 +85,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "results.md": overview_page,
     **{f"results-{preset}.md": partial(results_page, preset) for preset in PRESETS},
 }
-BLOCKS = {ROOT / "README.md": readme, DOCS / "findings.md": findings}
+BLOCKS: dict[Path, Callable[[str], str]] = {
+    ROOT / "README.md": partial(with_block, "main table", main_table),
+    DOCS / "findings.md": partial(with_block, "claims", claims),
+}
 
 
 def write_pictures() -> None:

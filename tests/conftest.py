@@ -16,9 +16,16 @@ from goalward.data.collect import CollectConfig, collect
 from goalward.tasks import get_task
 from goalward.tasks.task import RenderConfig, Simulator
 
+pytest_plugins = ["world_helpers", "controller_helpers", "episode_helpers", "evaluation_helpers"]
 torch.set_num_threads(1)  # tiny tensors: two threads mostly wait for each other
 
 EPISODES = {"two-room": 8, "push-t": 6, "cube": 6, "reacher": 6}
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """No test depends on what others drew before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,6 @@ import pytest
 import torch
 from public_helpers import randomised
 from world_helpers import SIDE, tiny_model
-from world_helpers import many_dots_fixture as many_dots_fixture
-from world_helpers import tiny_world_fixture as tiny_world_fixture
 
 from goalward.control.checkpoint import IDMMetadata, TrainedIDM, new_idm
 from goalward.control.networks import (

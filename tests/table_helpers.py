@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from evaluation_helpers import row
 from goalward.core.machine import Provenance
 from goalward.evaluation.latency import Latency
 from goalward.evaluation.results import summarise_method
 from goalward.evaluation.statistics import Difference
 from goalward.experiments.claims import Verdict
+from goalward.experiments.comparisons import FRONTIER
+from goalward.experiments.experiment import CEM, GC_IDM, TIME_TO_GO
 from goalward.experiments.tables import Entry, Picture, Source, Table
-from goalward.experiments.variants import CEM, FRONTIER, GC_IDM, TIME_TO_GO
 
 TASKS = ("two-room", "push-t")
 
@@ -49,6 +52,16 @@ def a_table(name: str, **changes: object) -> Table:
         "sources": dict.fromkeys(TASKS, a_source()),
     }
     return Table(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def of_task(table: Table, task: str, **changes: object) -> Table:
+    """The part of a task, with other fields where they are given."""
+    rows: dict[str, object] = {
+        name: tuple(row for row in getattr(table, name) if row.task == task)
+        for name in ("entries", "verdicts", "metrics", "pictures")
+    }
+    own = {**rows, "tasks": (task,), "sources": {task: table.sources[task]}, **changes}
+    return replace(table, **own)  # type: ignore[arg-type]
 
 
 def a_verdict(task: str) -> Verdict:

@@ -244,7 +244,7 @@ def test_a_wrong_type_or_range_is_refused_by_the_name_of_the_argument(
 
 def test_misspelt_names_are_answered_with_the_nearest_known_one(found: dict[str, str]) -> None:
     for title in (one for one in found if "misspelt" in one):
-        hint = "did you mean" in found[title] or "there are" in found[title]
+        hint = "did you mean" in found[title] or "known " in found[title]
         assert hint or "only" in found[title], f"{title}: {found[title]}"
 
 

@@ -13,7 +13,6 @@ import torch
 
 from goalward import bundle
 from goalward.control.checkpoint import in_half_precision, load_trained_idm, model_id
-from goalward.data.episodes import open_episodes
 from goalward.planning.cost import LatentCost
 
 # stable-worldmodel misses a game library that nothing here uses.
@@ -39,19 +38,6 @@ def test_ratios_are_of_each_turn_to_the_fastest_of_the_others(
     assert "2.00x" in capsys.readouterr().out
     assert not bench("setting").show_rates("speed", others, ours, wanted=2.1)
     assert "below" in capsys.readouterr().out
-
-
-def test_works_take_turns_after_one_call_each(bench: Bench) -> None:
-    calls: list[str] = []
-    works = {name: lambda name=name: calls.append(name) for name in "ab"}
-    rates = bench("setting").rates_in_turns(works, 2, uncounted=1)
-    assert "".join(calls) == "ab" + 2 * "aabb"
-    assert [len(rates[name]) for name in "ab"] == [2, 2]
-
-
-def test_time_over_arithmetic_is_the_measured_time_over_that_of_the_products(bench: Bench) -> None:
-    found = bench("setting").show_arithmetic("step", 1e9, {"ours": (2e9, 3.0), "all": (3e9, 3.0)})
-    assert found == {"ours": 1.5, "all": 1.0}
 
 
 def test_the_ordinary_examples_are_pairs_of_one_episode_with_their_action(bench: Bench) -> None:
@@ -144,17 +130,6 @@ def test_the_planning_benchmark_fails_below_its_bar(
     monkeypatch.setattr(bench("plan"), "WANTED", {2: wanted})
     monkeypatch.setattr(bench("plan"), "WITHIN", 1e9)
     assert bench("plan").main(environments=(2,), iterations=1, repeats=1) == code
-
-
-@pytest.mark.slow
-def test_embedding_is_timed_beside_its_bare_encoder(
-    bench: Bench, dataset: Callable[[str], Path], tmp_path: Path
-) -> None:
-    embed = bench("embed")
-    with open_episodes(dataset("two-room")) as episodes:
-        rates = embed.measure(episodes, tmp_path, repeats=1)
-    assert list(rates) == [embed.BARE, embed.STAGE]
-    assert min(map(min, rates.values())) > 0
 
 
 @pytest.mark.slow

@@ -41,10 +41,7 @@ def lines_fixture(smoke_runs: Path, tmp_path: Path) -> dict[str, tuple[list[str]
         ),
         "list-tasks": ([], "push-t: A round pusher"),
         "list-experiments": ([], "held-out"),
-        "reproduce": (
-            ["budget", *bundled, "--run-dir", str(out / "runs")],
-            "Budget of an episode",
-        ),
+        "reproduce": (["budget", *bundled, "--run-dir", str(out / "runs")], "Budget of an episode"),
         "report": ([f"{tables}/bundled", "--out", str(out / "report")], "report.html"),
         "verify": ([str(run)], "best.safetensors"),
         "doctor": ([], "stable-worldmodel"),

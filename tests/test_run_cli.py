@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from cli_helpers import Capture, refusal
+from cli_helpers import Capture, document, refusal
 from goalward import cli
 from goalward.core.config import read_config
 from goalward.evaluation.pairs import load_pairs
@@ -26,8 +25,7 @@ def test_a_task_runs_from_nothing_to_the_table_and_is_not_run_twice(
     folder = tmp_path / "two-room"
     run = ["run", "two-room", "--preset", "smoke", "--pairs", "2", "--out", str(folder)]
     run += ["--device", "cpu"]
-    assert cli.main([*run, "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = document(capsys, *run)
     assert [m["method"] for m in facts["controllers"]] == ["gc-idm", "cem", "random"]
     assert all(m["rate"]["count"] == 2 for m in facts["controllers"])
     assert facts["speed_up"]["gc-idm"]["plan"] > facts["speed_up"]["gc-idm"]["decision"] > 1

@@ -37,7 +37,7 @@ NOUNS = {
     "WorldConfig": "goalward.world.train",
     "WorldMetrics": "goalward.world.metrics",
     "WorldModel": "goalward.world.protocol",
-    "register_controller": "goalward.evaluation.kinds",
+    "register_controller": "goalward.evaluation.controllers",
     "register_encoder": "goalward.world.protocol",
     "register_solver": "goalward.planning.solvers",
     "register_task": "goalward.tasks",
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from goalward.data.episodes import Episodes as Episodes
     from goalward.data.hdf5 import write_episodes as write_episodes
     from goalward.data.summary import EpisodesSummary as EpisodesSummary
-    from goalward.evaluation.kinds import register_controller as register_controller
+    from goalward.evaluation.controllers import register_controller as register_controller
     from goalward.evaluation.pairs import Pairs as Pairs
     from goalward.evaluation.results import Results as Results
     from goalward.evaluation.statistics import Difference as Difference

@@ -7,6 +7,7 @@ Heavy libraries are imported inside the functions, so that `goalward --help` is 
 
 from __future__ import annotations
 
+import builtins
 import inspect as _inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,12 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from os import PathLike
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar, get_type_hints
 
+import goalward
 from goalward import defaults
-from goalward.core.config import NonNegative, NonNegativeFloat, Positive
+from goalward.core import console
+from goalward.core.checks import as_path
+from goalward.core.config import NonNegative, NonNegativeFloat, Positive, check_values, override
 from goalward.core.curves import LogTarget
+from goalward.core.machine import choose_device, choose_devices, usable_cpus, use_threads
 from goalward.defaults import ExperimentPreset, ModelKind, PresetName, SplitPart
 
 if TYPE_CHECKING:
@@ -79,32 +83,33 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        from goalward.core.config import check_values
-
         given = signature.bind(*args, **kwargs).arguments
-        check_values(_hints(function), given)
+        check_values(_accepted_types(function), given)
         return function(*args, **kwargs)
 
     VERBS[function.__name__.replace("_", "-")] = checked
     return checked
 
 
-class _Nouns(dict[str, Any]):
-    """The names that annotations use and this module imports for type checkers only."""
+class _Names(dict[str, Any]):
+    """What annotations name; `find` gives what this module imports for type checkers only."""
+
+    def __init__(self, find: Callable[[str], Any]) -> None:
+        super().__init__({**vars(builtins), **globals()})
+        self._find = find
 
     def __missing__(self, name: str) -> Any:
-        import goalward
+        return self._find(name)
 
-        if name not in goalward.NOUNS:
-            raise KeyError(name)
-        return getattr(goalward, name)
+
+def types_of(verb: Callable[..., Any], find: Callable[[str], Any]) -> dict[str, Any]:
+    """The annotations of a verb; `find` gives the types that are imported when they are used."""
+    return get_type_hints(verb, localns=_Names(find), include_extras=True)
 
 
 @cache
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    types = {key: hint for key, hint in function.__annotations__.items() if key != "return"}
-    holder = SimpleNamespace(__annotations__=types)
-    return get_type_hints(holder, function.__globals__, _Nouns(), include_extras=True)
+def _accepted_types(verb: Callable[..., Any]) -> dict[str, Any]:
+    return types_of(verb, lambda name: getattr(goalward, name, Any))
 
 
 @verb
@@ -140,7 +145,6 @@ def collect(
     Returns:
         The episodes, open for reading.
     """
-    from goalward.core.machine import usable_cpus
     from goalward.data.collect import CollectConfig
     from goalward.data.collect import collect as run_collect
     from goalward.data.episodes import open_episodes
@@ -233,7 +237,6 @@ def train_world(
         The world model, with the weights of the lowest held-out loss.
     """
     from goalward.core.distributed import is_first_process
-    from goalward.core.machine import choose_device, use_threads
     from goalward.data.summary import task_name
     from goalward.presets import world_config
     from goalward.world.checkpoint import load_world
@@ -286,18 +289,12 @@ def validate_world(
     Returns:
         The errors.
     """
-    from goalward.core.machine import choose_device
+    from goalward.world.checkpoint import load_world
     from goalward.world.metrics import validate_world as measure
 
-    return measure(
-        _path(world),
-        _path(episodes),
-        weights=weights,
-        task=task,
-        seed=seed,
-        frameskip=frameskip,
-        device=choose_device(device),
-    )
+    folder, chosen = _path(world), choose_device(device)
+    loaded = load_world(folder, weights=weights, device=chosen, frameskip=frameskip)
+    return measure(loaded, _path(episodes), task=task, seed=seed)
 
 
 @verb
@@ -375,7 +372,6 @@ def embed(
     Returns:
         The latents, memory-mapped.
     """
-    from goalward.core.machine import choose_devices
     from goalward.data.summary import task_name
     from goalward.world.latents import EmbedConfig
     from goalward.world.latents import embed as run_embed
@@ -437,7 +433,6 @@ def train(
     """
     from goalward.control.checkpoint import load_trained_idm
     from goalward.control.train import train_controller
-    from goalward.core.machine import choose_device, use_threads
     from goalward.presets import controller_config
     from goalward.world.latents import open_latents
 
@@ -487,7 +482,6 @@ def validate(
         The errors by distance to the goal.
     """
     from goalward.control.metrics import validate_controller
-    from goalward.core.machine import choose_device
 
     return validate_controller(
         _path(controller),
@@ -537,8 +531,6 @@ def load(what: StrPath, *, task: str | Task | None = None, device: str = "auto")
     Returns:
         The controller.
     """
-    from goalward.core.checks import as_path
-
     if as_path(what, "what").suffix == ".onnx":
         from goalward.runtime.onnx import OnnxController
 
@@ -552,7 +544,7 @@ def load(what: StrPath, *, task: str | Task | None = None, device: str = "auto")
 def evaluate(
     task: TaskLike,
     controllers: Annotated[Sequence[Any], Flag(metavar="CONTROLLER")],
-    out: Annotated[StrPath | None, Flag(name="out")] = None,
+    out: StrPath | None = None,
     *,
     episodes: StrPath | Episodes | None = None,
     pairs: Positive = defaults.PAIRS,
@@ -596,7 +588,6 @@ def evaluate(
     Returns:
         One row an episode, with `.summary()`, `.compare(a, b)` and `.latency`.
     """
-    from goalward.core.machine import usable_cpus, use_threads
     from goalward.evaluation.pairs import PairsConfig
     from goalward.evaluation.run import evaluate as run_evaluation
     from goalward.evaluation.run import prepare_pairs
@@ -724,7 +715,6 @@ def run(
     Returns:
         The comparison: one row an episode, with `.summary()`, `.compare(a, b)` and `.latency`.
     """
-    from goalward.core.machine import choose_device, usable_cpus, use_threads
     from goalward.pipeline import Pipeline, run_pipeline
     from goalward.tasks import get_task
 
@@ -907,16 +897,12 @@ def _opened(episodes: Any) -> AbstractContextManager[Episodes]:
 
 def _changed(config: T, train_steps: int | None, overrides: Sequence[str]) -> T:
     """A preset's configuration with what was asked for in its place."""
-    from goalward.core.config import override
-
     steps = () if train_steps is None else (f"schedule.steps={train_steps}",)
     return override(config, (*steps, *overrides))
 
 
 def _show_state(state: State, job: Job) -> None:
     """One line about the work of an experiment, on standard error."""
-    from goalward.core import console
-
     seconds = state.seconds_left
     left = "" if seconds is None else f", about {console.duration(seconds)} left"
     numbers = f"{state.done} done, {state.running} running, {state.waiting} waiting{left}"
@@ -924,6 +910,4 @@ def _show_state(state: State, job: Job) -> None:
 
 
 def _bar(title: str, total: int, unit: str, show: bool) -> AbstractContextManager[Update]:
-    from goalward.core import console
-
     return console.progress(title.strip(), total, unit=unit, quiet=not show)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import errno
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import tyro.extras
+from docstring_parser import google
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from goalward import __version__, api
@@ -39,27 +39,21 @@ DEFAULT = re.compile(r"\s*\(default: ([^()]*)\)")
 
 
 class Hidden:
-    """Stands for the types that only Python callers can pass."""
-
-
-class _Names(dict[str, type]):
-    """What annotations name without importing it: objects, which no flag can give."""
-
-    def __missing__(self, name: str) -> type:
-        if name in vars(api) or hasattr(builtins, name):
-            raise KeyError(name)
-        return Hidden
+    """Stands for the types of objects, which only Python callers can pass."""
 
 
 def flags_of(verb: Callable[..., Any]) -> Any:
     """A dataclass with a field for every parameter that the command line can give."""
-    about, helps = _docstring(verb)
-    hints = get_type_hints(verb, localns=_Names(), include_extras=True)
+    about = google.parse(inspect.getdoc(verb) or "")
+    helps = {one.arg_name: " ".join((one.description or "").split()) for one in about.params}
+    hints = api.types_of(verb, lambda _: Hidden)
     fields: list[Any] = []
     for name, parameter in inspect.signature(verb).parameters.items():
-        kind, flag = _flag_type(hints[name])
-        if flag.hidden or kind is Hidden:
+        marks = getattr(hints[name], "__metadata__", ())
+        flag = next((one for one in marks if isinstance(one, api.Flag)), api.Flag())
+        if flag.hidden:
             continue
+        kind = _flag_type(hints[name])
         required = parameter.default is parameter.empty
         usual, hint = DEFAULT.search(helps[name]), "(required)" if required else None
         looks = arg(
@@ -75,51 +69,30 @@ def flags_of(verb: Callable[..., Any]) -> Any:
     as_json = Annotated[bool, arg(name="json", help="Print one JSON document, and no progress.")]
     fields.append((JSON, as_json, dataclasses.field(default=False, kw_only=True)))
     made = dataclasses.make_dataclass(verb.__name__, fields)
-    made.__doc__ = about
+    made.__doc__ = about.short_description
     return made
 
 
-def _flag_type(hint: Any) -> tuple[Any, api.Flag]:
-    """What a flag is parsed as, from an annotation of the API; and how it looks."""
-    if get_origin(hint) is Annotated:
-        kind, *more = get_args(hint)
-        parsed, inner = _flag_type(kind)
-        flags = [one for one in more if isinstance(one, api.Flag)]
-        return parsed, flags[0] if flags else inner
-    if get_origin(hint) in (Union, UnionType):
-        parts = [_flag_type(one)[0] for one in get_args(hint)]
-        found = dict.fromkeys(one for one in parts if one is not Hidden)
-        if Path in found:
-            found.pop(str, None)
-        if set(found) <= {NoneType}:
-            return Hidden, api.Flag()
-        return Union[tuple(found)], api.Flag()  # noqa: UP007 - of a number known at run time
-    if get_origin(hint) is Sequence:
-        inner, flag = _flag_type(get_args(hint)[0])
-        return tuple[inner, ...], flag  # type: ignore[valid-type]
-    if get_origin(hint) is os.PathLike:
-        return Path, api.Flag()
-    return (str if hint is Any else hint), api.Flag()
-
-
-def _docstring(verb: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """What a function does, and what its arguments mean."""
-    from docstring_parser import google
-
-    found = google.parse(inspect.getdoc(verb) or "")
-    helps = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
-    return str(found.short_description), helps
-
-
-def commands() -> Iterator[tuple[str, Any]]:
-    """Every command with its flags."""
-    for name, verb in api.VERBS.items():
-        yield name, flags_of(verb)
+def _flag_type(hint: Any) -> Any:
+    """What a flag is parsed as, from an annotation of the API."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _flag_type(parts[0])
+    if origin is Sequence:
+        return tuple[_flag_type(parts[0]), ...]  # type: ignore[misc]
+    if origin is os.PathLike:
+        return Path
+    if origin in (Union, UnionType):
+        kinds = [kind for kind in map(_flag_type, parts) if kind is not Hidden]
+        if Path in kinds:
+            kinds.remove(str)
+        return Union[tuple(kinds)]  # noqa: UP007 - of a number known at run time
+    return str if hint is Any else hint
 
 
 def parse(arguments: list[str] | None = None) -> tuple[str, Any]:
     """The command and its flags; exits with code 2 and a message when they cannot be parsed."""
-    by_name = dict(commands())
+    by_name = {name: flags_of(verb) for name, verb in api.VERBS.items()}
     found = tyro.extras.subcommand_cli_from_dict(
         by_name,
         prog="goalward",
@@ -133,20 +106,12 @@ def parse(arguments: list[str] | None = None) -> tuple[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; errors that the user can fix are one line and exit code 2."""
     try:
-        code = _run(arguments)
+        name, flags = parse(arguments)
+        code = _call(name, vars(flags))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has stopped reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
-    return code
-
-
-def _run(arguments: list[str] | None) -> int:
-    try:
-        name, flags = parse(arguments)
-        return _call(name, vars(flags))
-    except BrokenPipeError:
-        raise
     except (ValueError, OSError) as error:
         console.show_error(describe_error(error))
         return BAD_INPUT
@@ -161,6 +126,7 @@ def _run(arguments: list[str] | None) -> int:
     except KeyboardInterrupt:
         console.show_error("interrupted; the same command continues where it stopped")
         return INTERRUPTED
+    return code
 
 
 def _call(name: str, flags: dict[str, Any]) -> int:

@@ -6,7 +6,6 @@ Nothing heavy is imported here, so that `goalward --help` stays quick.
 from typing import Literal
 
 IMAGE_SIZE = 64  # pixels a side
-EPISODES = 100  # demonstrations a collection
 GOAL_OFFSET = 25  # recorded steps from start to goal, as in the benchmark
 BUDGET = 50  # steps an episode may take, as in the benchmark
 NUM_ENVS = 8  # that run side by side in an evaluation

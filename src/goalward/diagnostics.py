@@ -16,20 +16,12 @@ from goalward.runtime.onnx import INSTALL
 from goalward.tasks.gymnasium import INSTALL_SIM, PINNED_VERSION
 from goalward.tasks.rendering import INSTALL_HINT, prepare_gl
 
-OLDEST_PYTHON = (3, 10)
 LEAST_DISK_GB = 5.0
-SIMULATORS = {
-    "stable-worldmodel": "stable_worldmodel",
-    "gymnasium": "gymnasium",
-    "mujoco": "mujoco",
-    "dm_control": "dm_control",
-    "ogbench": "ogbench",
-    "pymunk": "pymunk",
-    "pygame": "pygame",
-    "opencv-python-headless": "cv2",
-    "shapely": "shapely",
-}
-EXPORTERS = {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"}
+SIMULATORS = (
+    *("stable-worldmodel", "gymnasium", "mujoco", "dm_control", "ogbench", "pymunk", "pygame"),
+    *("opencv-python-headless", "shapely"),
+)
+EXPORTERS = ("onnx", "onnxscript", "onnxruntime")
 SIMULATING, EXPORTING = "simulating the tasks", "exporting controllers to ONNX, and running those"
 
 
@@ -46,22 +38,12 @@ class Finding:
 
 def examine(folder: Path) -> Iterator[Finding]:
     """Examine the machine; `folder` is where results would be written."""
-    yield _python()
+    yield Finding(name="python", ok=True, found=platform.python_version())
     yield _torch()
-    yield from (_package(name, SIMULATORS[name], SIMULATING, INSTALL_SIM) for name in SIMULATORS)
-    yield from (_package(name, EXPORTERS[name], EXPORTING, INSTALL) for name in EXPORTERS)
+    yield from (_package(name, SIMULATING, INSTALL_SIM) for name in SIMULATORS)
+    yield from (_package(name, EXPORTING, INSTALL) for name in EXPORTERS)
     yield _gl()
     yield _disk(folder)
-
-
-def _python() -> Finding:
-    wanted = ".".join(map(str, OLDEST_PYTHON))
-    return Finding(
-        name="python",
-        ok=sys.version_info >= OLDEST_PYTHON,
-        found=platform.python_version(),
-        fix=f"install Python {wanted} or newer",
-    )
 
 
 def _torch() -> Finding:
@@ -79,34 +61,26 @@ def _torch() -> Finding:
     return Finding(name="torch", ok=answer is not None, found=answer or problem, fix=fix)
 
 
-def _package(distribution: str, module: str, needed_for: str, fix: str) -> Finding:
+def _package(name: str, needed_for: str, fix: str) -> Finding:
     try:
-        version = importlib.metadata.version(distribution)
+        found, ok = importlib.metadata.version(name), True
     except importlib.metadata.PackageNotFoundError:
-        version = ""
-    if not version or importlib.util.find_spec(module) is None:
         found, ok = "not installed", False
-    elif distribution == "stable-worldmodel" and version != PINNED_VERSION:
-        found, ok = f"{version}, but goalward is made for {PINNED_VERSION}", False
-    else:
-        found, ok = version, True
-    return Finding(name=distribution, ok=ok, found=found, fix=fix, needed_for=needed_for)
+    if ok and name == "stable-worldmodel" and found != PINNED_VERSION:
+        found, ok = f"{found}, but goalward is made for {PINNED_VERSION}", False
+    return Finding(name=name, ok=ok, found=found, fix=fix, needed_for=needed_for)
 
 
 def _gl() -> Finding:
     """The GL back-end that would be used, tried: a library that loads may still lack a driver."""
-    needed_for = "drawing cube and reacher"
-    fix = f"{INSTALL_HINT}   (as root; Debian and Ubuntu)"
-    try:
-        backend = prepare_gl()
-    except ValueError as error:
-        return Finding(
-            name="off-screen GL", ok=False, found=str(error), fix=fix, needed_for=needed_for
-        )
-    mujoco = importlib.util.find_spec("mujoco")
     code = "import mujoco; c = mujoco.GLContext(16, 16); c.make_current(); c.free(); print('ok')"
-    works = mujoco is None or _ask_python(code) == "ok"
-    found = backend if works else f"{backend} is installed, but gives no drawing context"
+    try:
+        found = prepare_gl()
+        works = importlib.util.find_spec("mujoco") is None or _ask_python(code) == "ok"
+        found += "" if works else " is installed, but gives no drawing context"
+    except ValueError as error:
+        works, found = False, str(error)
+    fix, needed_for = f"{INSTALL_HINT}   (as root; Debian and Ubuntu)", "drawing cube and reacher"
     return Finding(name="off-screen GL", ok=works, found=found, fix=fix, needed_for=needed_for)
 
 
@@ -122,14 +96,11 @@ def _disk(folder: Path) -> Finding:
 
 
 def _ask_python(code: str) -> str | None:
+    command = [sys.executable, "-W", "ignore", "-c", code]
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter and a constant, no shell
-            [sys.executable, "-W", "ignore", "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
+            command, capture_output=True, text=True, timeout=120, check=True
         )
-    except (OSError, subprocess.SubprocessError):
+    except subprocess.SubprocessError:
         return None
     return done.stdout.strip()

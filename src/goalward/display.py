@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python as plain
 
 from goalward.core import console
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from goalward.control.checkpoint import TrainedIDM
     from goalward.control.metrics import ControllerMetrics
     from goalward.core.verify import FileCheck
@@ -30,23 +29,13 @@ FOUND_WRONG = 1  # exit code of a command that looks for what is wrong, and foun
 
 def show(command: str, result: Any, *, as_json: bool) -> int:
     """Print a command's result; the exit code."""
-    facts, tables, is_right = VIEWS[command]
+    facts, tables = VIEWS[command]
     if as_json:
         console.show_json(facts(result))
     else:
         tables(result)
-    return 0 if is_right(result) else FOUND_WRONG
-
-
-def plain(value: Any) -> Any:
-    """Dataclasses, paths and arrays as JSON's types."""
-    if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(item) for item in value]
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    is_wrong = FAULTS.get(command)
+    return FOUND_WRONG if is_wrong is not None and is_wrong(result) else 0
 
 
 def _episodes_facts(episodes: Episodes) -> dict[str, Any]:
@@ -129,10 +118,6 @@ def _show_prediction(metrics: Mapping[str, Any]) -> None:
 def _ratio(error: Mapping[str, Any]) -> str:
     """An error over that of copying; nothing where copying has none."""
     return f"{error['model'] / error['copy_last']:.3f}" if error["copy_last"] else "-"
-
-
-def _latents_facts(latents: Latents) -> dict[str, Any]:
-    return {"folder": str(latents.folder), "id": latents.id, **plain(latents.metadata)}
 
 
 def _show_latents(latents: Latents) -> None:
@@ -258,8 +243,6 @@ def _latency_row(results: Results, summary: MethodSummary) -> tuple[str, ...]:
 
 
 def _show_reproduced(tables: Sequence[Table]) -> None:
-    from pathlib import Path
-
     from goalward.experiments.report import Section
 
     for table in tables:
@@ -267,10 +250,6 @@ def _show_reproduced(tables: Sequence[Table]) -> None:
         for grid in (*section.grids, *section.claims):
             for part in grid.split():
                 console.show_table(table.title, part.header, part.rows)
-
-
-def _task_facts(tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    return [task.describe() for task in tasks]
 
 
 def _show_tasks(tasks: Sequence[Task]) -> None:
@@ -284,10 +263,6 @@ def _show_tasks(tasks: Sequence[Task]) -> None:
             *((f"success: {name}", text) for name, text in facts["protocols"].items()),
         ]
         console.show_facts(f"{task.name}: {task.summary}", rows)
-
-
-def _experiment_facts(found: Sequence[Experiment | Analysis]) -> list[dict[str, str]]:
-    return [{"id": e.id, "title": e.title, "paper": e.paper} for e in found]
 
 
 def _show_experiments(found: Sequence[Experiment | Analysis]) -> None:
@@ -309,28 +284,31 @@ def _show_findings(findings: Sequence[Finding]) -> None:
     console.show_table("This machine", ("", "what", "found", "fix"), rows)
 
 
-def _right(result: object) -> bool:  # noqa: ARG001
-    return True
-
-
-View = tuple[Callable[[Any], Any], Callable[[Any], None], Callable[[Any], bool]]
-VIEWS: dict[str, View] = {  # JSON, tables, and whether all is as it should be
-    "collect": (_episodes_facts, _show_episodes, _right),
-    "inspect": (plain, _show_summary, _right),
-    "train-world": (_world_facts, _show_world, _right),
-    "validate-world": (plain, lambda found: _show_prediction(plain(found)), _right),
-    "convert-world": (_world_facts, _show_world, _right),
-    "embed": (_latents_facts, _show_latents, _right),
-    "train": (_model_facts, _show_model, _right),
-    "validate": (plain, _show_metrics, _right),
-    "export": (_file_facts, _show_file, _right),
-    "evaluate": (_results_facts, _show_results, _right),
-    "baselines": (_results_facts, _show_results, _right),
-    "run": (_results_facts, _show_results, _right),
-    "reproduce": (plain, _show_reproduced, _right),
-    "list-tasks": (_task_facts, _show_tasks, _right),
-    "list-experiments": (_experiment_facts, _show_experiments, _right),
-    "report": (_file_facts, _show_file, _right),
-    "verify": (plain, _show_checks, lambda checks: not any(c.problem for c in checks)),
-    "doctor": (_finding_facts, _show_findings, lambda found: all(f.ok for f in found)),
+View = tuple[Callable[[Any], Any], Callable[[Any], None]]  # gives JSON, prints tables
+VIEWS: dict[str, View] = {
+    "collect": (_episodes_facts, _show_episodes),
+    "inspect": (plain, _show_summary),
+    "train-world": (_world_facts, _show_world),
+    "validate-world": (plain, lambda found: _show_prediction(plain(found))),
+    "convert-world": (_world_facts, _show_world),
+    "embed": (lambda z: {"folder": str(z.folder), "id": z.id, **plain(z.metadata)}, _show_latents),
+    "train": (_model_facts, _show_model),
+    "validate": (plain, _show_metrics),
+    "export": (_file_facts, _show_file),
+    "evaluate": (_results_facts, _show_results),
+    "baselines": (_results_facts, _show_results),
+    "run": (_results_facts, _show_results),
+    "reproduce": (plain, _show_reproduced),
+    "list-tasks": (lambda tasks: [task.describe() for task in tasks], _show_tasks),
+    "list-experiments": (
+        lambda found: [{"id": e.id, "title": e.title, "paper": e.paper} for e in found],
+        _show_experiments,
+    ),
+    "report": (_file_facts, _show_file),
+    "verify": (plain, _show_checks),
+    "doctor": (_finding_facts, _show_findings),
+}
+FAULTS: dict[str, Callable[[Any], bool]] = {  # whether a command has found what is wrong
+    "verify": lambda checks: any(check.problem for check in checks),
+    "doctor": lambda findings: not all(finding.ok for finding in findings),
 }

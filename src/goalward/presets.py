@@ -7,7 +7,6 @@ cores; what was tried, and where `paper` differs from the public code, is in doc
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 from goalward.control.networks import GCIDMConfig, HorizonConfig, PairwiseConfig, TimeToGoConfig
 from goalward.control.train import ControllerConfig, IDMSchedule
@@ -24,15 +23,11 @@ from goalward.world.lewm import LeWMConfig, PredictorConfig
 from goalward.world.objective import ObjectiveConfig
 from goalward.world.train import ScheduleConfig, WorldConfig
 
-PRESETS: tuple[PresetName, ...] = get_args(PresetName)
-
 PAPER_EPOCHS = 10
 PAPER_BATCH = 128
 IDM_EPOCHS = 50
 # Of thousands of demonstrations there is more to learn than to overfit (docs/decisions.md).
-IDM_CHANGES = {
-    "cpu-long": ("network.dropout=0.0", "time_to_go.dropout=0.0", "schedule.lr=3e-3"),
-}
+LONG_CHANGES = ("network.dropout=0.0", "time_to_go.dropout=0.0", "schedule.lr=3e-3")
 
 
 def world_config(
@@ -125,7 +120,7 @@ def controller_config(
     )
     if name != "smoke":
         own = task_preset(name, latents.metadata.task).controller
-        changes = (*IDM_CHANGES.get(name, ()), *own)
+        changes = (*LONG_CHANGES, *own) if name == "cpu-long" else own
         return override(config, changes if kind == "gc-idm" else ())
     schedule = IDMSchedule(steps=30, batch=256, validations=2, validation_examples=1_024)
     return replace(config, network=replace(network, hidden_dim=32), schedule=schedule)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from controller_helpers import FRAMES, GOALS, tiny_idm, tiny_world_fixture  # noqa: F401
+from controller_helpers import FRAMES, GOALS, tiny_idm
 from goalward.control.act import GCIDMController
 from goalward.control.checkpoint import (
     METADATA,
@@ -86,6 +85,8 @@ def test_half_precision_halves_the_file_and_rounds_the_model(file: Path, tmp_pat
     np.testing.assert_array_equal(
         actions(GCIDMController(found)), actions(GCIDMController(rounded))
     )
+    exact = actions(GCIDMController(tiny_idm()))
+    np.testing.assert_allclose(actions(GCIDMController(found)), exact, atol=0.02)
     assert all(t.dtype != torch.float16 for t in found.network.state_dict().values())
 
 
@@ -128,17 +129,4 @@ def test_metadata_that_does_not_fit_is_refused_by_name(
     changed(metadata)
     write_tensors(tmp_path / "x.safetensors", tensors, {METADATA: json.dumps(metadata)})
     with pytest.raises(ValueError, match=message):
-        load_trained_idm(tmp_path / "x.safetensors")
-
-
-def test_another_encoder_than_that_of_the_training_is_refused_with_both_ids(
-    tmp_path: Path,
-) -> None:
-    model = tiny_idm()
-    with torch.no_grad():
-        next(model.world.model.parameters()).add_(0.1)
-    save_trained_idm(tmp_path / "x.safetensors", replace(model, path=None))
-    with pytest.raises(
-        ValueError, match=f"its encoder is [0-9a-f]{{16}}.*{model.metadata.world_id}"
-    ):
         load_trained_idm(tmp_path / "x.safetensors")

@@ -11,10 +11,10 @@ import pytest
 from controller_helpers import FRAMES, GOALS
 from goalward.control.controller import (
     BatchController,
-    ControllerStats,
     Index,
     RandomController,
-    ZeroController,
+    WholeBatch,
+    chooses_environments,
 )
 from goalward.core.arrays import Array
 
@@ -90,16 +90,9 @@ def test_the_random_controllers_draws_depend_on_its_seed_and_the_goal_alone() ->
     assert len(np.unique(plain)) == plain.size and not np.isin(drawn(GOALS, seed=1), plain).any()
 
 
-def test_zero_stands_still_and_plans_nothing() -> None:
-    controller = ZeroController(3)
-    controller.reset(GOALS, 50)
-    np.testing.assert_array_equal(controller.act(FRAMES), np.zeros((5, 3), dtype=np.float32))
-    assert controller.stats == ControllerStats(plans=None, predictor_calls=(0,) * 5)
-
-
 BAD_FRAMES: list[tuple[Any, str]] = [
     (None, "must be uint8 .* got None"),
-    ([[1], [1, 2]], "cannot be an array"),
+    ([[1], [1, 2]], "must be an array; NumPy says"),
     (GOALS / 255, "must be uint8 .* colours from 0 to 255, got float64"),
     (np.full(GOALS.shape, np.nan), "must be uint8"),
     (GOALS[..., :1], r"got uint8 of shape \(5, 16, 16, 1\)"),
@@ -124,7 +117,7 @@ def test_unusable_frames_are_refused_and_change_nothing(
 
 @pytest.mark.parametrize("steps", BAD_STEPS)
 def test_unusable_budgets_are_refused_and_change_nothing(controller: Echo, steps: Any) -> None:
-    said = "must be a whole number from 1 to 1,000,000,000, or 5 of them "
+    said = "must be a whole number from 1 to 1,000,000,000, or one for each of the 5 goals"
     controller.reset(GOALS, 50)
     with pytest.raises(ValueError, match=f"budget {said}") as refusal:
         controller.reset(GOALS, steps)
@@ -135,10 +128,37 @@ def test_unusable_budgets_are_refused_and_change_nothing(controller: Echo, steps
     assert controller.act(FRAMES)[:, 1].tolist() == [50] * 5
 
 
+class Plain:
+    """A user's controller: nothing but the two methods."""
+
+    def reset(self, goals: Array, budget: int) -> None:
+        self.calls: list[Array] = []
+        self.size = len(goals)
+
+    def act(self, frames: Array) -> Array:
+        assert len(frames) == self.size
+        self.calls.append(frames[:, 0, 0, 0].copy())
+        return np.stack([frames[:, 0, 0, 0], frames[:, 0, 0, 0]], axis=1).astype(np.float32)
+
+
+def test_a_controller_with_two_methods_acts_in_some_environments() -> None:
+    plain: Any = Plain()
+    assert not chooses_environments(plain)
+    whole = WholeBatch(plain)
+    assert chooses_environments(whole)
+    whole.reset(GOALS, 50)
+    first = whole.act(FRAMES, environments=[0, 1, 2, 3, 4])
+    np.testing.assert_array_equal(first[:, 0], FRAMES[:, 0, 0, 0])
+    some = whole.act(FRAMES[[4, 0]], environments=[1, 3])
+    np.testing.assert_array_equal(some[:, 0], FRAMES[[4, 0], 0, 0, 0])
+    shown = FRAMES[[0, 4, 2, 0, 4], 0, 0, 0]  # the others show their last frames
+    np.testing.assert_array_equal(plain.calls[-1], shown)
+
+
 def test_unusable_environments_are_refused(controller: Echo) -> None:
     with pytest.raises(ValueError, match="call reset"):
         controller.act(FRAMES)
-    with pytest.raises(ValueError, match="environments must lie in"):
+    with pytest.raises(ValueError, match="there are no environments yet"):
         controller.reset(GOALS[:1], 50, environments=[0])
     controller.reset(GOALS, 50)
     for where in BAD_ENVIRONMENTS:
@@ -150,9 +170,3 @@ def test_unusable_environments_are_refused(controller: Echo) -> None:
     for frames in (FRAMES[:4], FRAMES[0]):
         with pytest.raises(ValueError, match="expected 5 frames, one for each goal"):
             controller.act(frames)
-
-
-def test_frames_of_another_size_are_refused_where_the_size_is_fixed(controller: Echo) -> None:
-    controller.image_size = 16
-    with pytest.raises(ValueError, match=r"\(16, 16, 3\).*got uint8 of shape \(5, 8, 16, 3\)"):
-        controller.reset(GOALS[:, :8], 50)

@@ -37,6 +37,8 @@ def test_networks_have_the_papers_sizes() -> None:
     assert num_parameters(new(PAPER)) == 1_547_778  # "~1.5M"
     assert num_parameters(PairwiseConfig(latent_dim=192, action_dim=2).build()) == 726_530  # ~730K
     assert num_parameters(new(replace(PAPER, action_dim=5))) == 1_547_778 + 3 * 513
+    deep = new(replace(PAPER, num_layers=5))
+    assert num_parameters(deep) == 1_547_778 + 2 * (512 * 512 + 512 + 1024)
 
 
 def test_a_new_network_ignores_the_horizon_exactly_and_hardly_acts() -> None:
@@ -109,12 +111,6 @@ def test_a_network_without_horizon_embedding_does_not_see_the_horizon() -> None:
     z, goal = torch.randn(3, 4), torch.randn(3, 4)
     one, eight = torch.ones(3, dtype=torch.int64), torch.full((3,), 8)
     assert torch.equal(network(z, goal, one), network(z, goal, eight))
-
-
-def test_width_and_depth_are_config_values() -> None:
-    deep = new(replace(PAPER, num_layers=5))
-    assert num_parameters(deep) == 1_547_778 + 2 * (512 * 512 + 512 + 1024)
-    assert num_parameters(new(replace(PAPER, hidden_dim=128))) < 200_000
 
 
 def test_an_odd_encoding_of_the_horizon_is_refused() -> None:

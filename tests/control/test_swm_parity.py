@@ -123,8 +123,8 @@ def draw_as_recorded(env: Any) -> Any:
         if bare.env_name == "TwoRoom":
             kept[:] = kept or [DotRenderer(bare, SIDE)]
             return kept[0](bare.agent_position.numpy())
-        kept[:] = kept or [SceneCanvas(bare)]
-        return kept[0](bare, SIDE)
+        kept[:] = kept or [SceneCanvas(bare, SIDE)]
+        return kept[0](bare)
 
     bare.render = render
     return env

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from controller_helpers import FRAMES, GOALS, tiny_idm
-from goalward.control.act import GCIDMController
+from controller_helpers import FRAMES, GOALS
 from goalward.control.controller import BatchController, Index
 from goalward.control.swm_policy import SwmPolicy
 from goalward.core.arrays import Array
@@ -56,28 +54,3 @@ def test_as_a_policy_it_resets_where_an_episode_begins() -> None:
     ]
     with pytest.raises(ValueError, match="no 'goal'"):
         policy.get_action({"pixels": FRAMES})
-
-
-@pytest.mark.filterwarnings("ignore")  # the library's own
-def test_stable_worldmodel_evaluates_it_as_a_policy(dataset: Callable[[str], Path]) -> None:
-    swm = pytest.importorskip("stable_worldmodel")
-    world = swm.World("swm/TwoRoom-v1", num_envs=2, image_shape=(64, 64), max_episode_steps=50)
-    acted: list[Array] = []
-    policy = SwmPolicy(GCIDMController(tiny_idm()), budget=5)
-    get_action = policy.get_action
-    policy.get_action = lambda info: acted.append(get_action(info)) or acted[-1]  # type: ignore
-    world.set_policy(policy)
-    results = world.evaluate(
-        dataset=swm.data.load_dataset(str(dataset("two-room") / "episodes.h5")),
-        episodes_idx=[0, 1],
-        start_steps=[0, 3],
-        goal_offset=25,
-        eval_budget=5,
-        callables=[
-            {"method": "_set_state", "args": {"state": {"value": "state"}}},
-            {"method": "_set_goal_state", "args": {"goal_state": {"value": "goal_state"}}},
-        ],
-    )
-    assert len(results["episode_successes"]) == 2
-    assert [actions.shape for actions in acted] == [(2, 2)] * 5
-    assert np.abs(acted).max() <= 1

@@ -8,16 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from world_helpers import ROWS, dots_fixture, tiny_model  # noqa: F401
+from world_helpers import ROWS, same, tiny_model, weights
 
-from controller_helpers import (  # noqa: F401
-    dot_latents_fixture,
-    made_latents,
-    many_dots_fixture,
-    smoke,
-    tiny_world_fixture,
-)
-from goalward.control.checkpoint import load_trained_idm
+from controller_helpers import made_latents, smoke
 from goalward.control.metrics import CPU, balanced_error, validate_controller
 from goalward.control.networks import GCIDMConfig, HorizonConfig, PairwiseConfig, TimeToGoConfig
 from goalward.control.train import (
@@ -30,22 +23,12 @@ from goalward.control.train import (
 )
 from goalward.core.config import override
 from goalward.core.curves import read_curves
-from goalward.core.tensors import read_tensors
 from goalward.core.training import LOG_EVERY
 from goalward.data.episodes import Index
 from goalward.presets import controller_config
 from goalward.world.checkpoint import save_world
 from goalward.world.latents import embed, open_latents
 from goalward.world.lewm import LeWM
-
-
-def weights(folder: Path, name: str = "last", part: str = "") -> dict[str, torch.Tensor]:
-    tensors = read_tensors(folder / f"{name}.safetensors")[0]
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(part)}
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_training_writes_a_controller_and_is_not_repeated(
@@ -191,17 +174,6 @@ def test_only_the_long_preset_leaves_the_papers_network(dot_latents: Path) -> No
     assert (short.schedule.lr, long.schedule.lr) == (1e-3, 3e-3)
     pairwise = [controller_config(name, latents, kind="pairwise") for name in ("cpu", "cpu-long")]
     assert pairwise[0] == pairwise[1]
-
-
-def test_every_ablation_is_a_value_of_the_configuration(dot_latents: Path, tmp_path: Path) -> None:
-    values = ["network.hidden_dim=16", "network.num_layers=1", "network.max_horizon=7"]
-    values += ["network.horizon_embedding=false", "noise.sigma=0.2", "noise.schedule=uniform"]
-    values += ["data_fraction=0.5", "horizon.mode=fixed"]
-    config = override(smoke(dot_latents, 5), values)
-    report = train_controller(config, dot_latents, tmp_path / "c")
-    assert report.train_episodes == 14 and report.steps == 5
-    metadata = load_trained_idm(tmp_path / "c").metadata
-    assert metadata.network.max_horizon == 7 and metadata.horizon.mode == "fixed"
 
 
 def test_pairwise_models_are_trained_and_validated_under_noise(

@@ -48,19 +48,6 @@ def test_id_changes_with_everything_the_result_depends_on_and_nothing_else(tmp_p
     assert re.fullmatch("[0-9a-f]{16}", one.id)
 
 
-def test_a_written_stage_is_complete_and_leaves_nothing_else(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path / "deep" / "run")
-    assert not stage.is_complete()
-    stage.folder.mkdir(parents=True)
-    stage.partial.mkdir()
-    (stage.partial / ".config.json.0a1b2c3d.tmp").write_text('{"id": "01')  # of a killed writer
-    assert not stage.is_complete()
-    write(stage, data="abc")
-    assert stage.is_complete()
-    assert names(stage.folder.parent) == {"run"}
-    assert names(stage.folder) == {"config.json", "manifest.json", "data"}
-
-
 def test_manifest_holds_the_request_what_happened_and_known_checksums(tmp_path: Path) -> None:
     stage = a_stage(tmp_path / "run", inputs={"world": "0123"})
     before = datetime.now(timezone.utc).replace(microsecond=0)
@@ -147,27 +134,6 @@ def test_a_stage_killed_between_manifest_and_rename_is_not_complete(
         assert not (out / "manifest.json").exists()
         (out / "more").write_text("1")
     assert payload(stage.folder) == {"data": 5, "more": 1}
-
-
-def test_a_full_disk_surfaces_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    stage = a_stage(tmp_path / "run")
-    with pytest.raises(OSError, match="No space left"), stage.writing() as out:
-        (out / "data").write_text("abc")
-        monkeypatch.setattr(os, "fsync", full_disk)
-    monkeypatch.undo()
-    assert not stage.is_complete()
-    assert names(stage.partial) == {"config.json", "data"}
-
-
-def test_a_session_that_cannot_be_recorded_still_shows_why_it_ended(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path / "run")
-    with pytest.raises(RuntimeError, match="the cause"), stage.writing() as out:
-        (out / "config.json").unlink()
-        out.rmdir()
-        raise RuntimeError("the cause")
 
 
 def test_everything_is_on_the_disk_before_the_rename_and_the_rename_after(
@@ -305,14 +271,6 @@ def test_very_large_payload_is_not_read_when_it_is_opened(
     (stage.folder / "small").write_text("b" * 200)
     os.utime(stage.folder / "small", (1, 1))
     assert "small: damaged" in refusal(lambda: open_stage(stage.folder, "collect"))
-
-
-def test_payload_may_not_take_the_names_of_our_own_files(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"manifest.json is no name for payload"):
-        write(a_stage(tmp_path / "a"), **{"manifest.json": "{}"})
-    with pytest.raises(ValueError, match="not the config of a goalward stage"):
-        write(a_stage(tmp_path / "b"), **{"config.json": "{}"})
-    assert names(tmp_path) == {"a.partial", "b.partial"}
 
 
 @pytest.mark.parametrize("folder", ["/", "..", "run.partial", "run.lock"])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import FrozenInstanceError, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -147,9 +146,9 @@ def test_a_config_survives_json_and_keeps_its_id(config: Config) -> None:
         ("encoder.width", 2**63, f"encoder.width must be at most {2**63 - 1}, got {2**63}"),
         ("fast", True, "fast goes without a limit"),
         ("schedule.type", "step", "schedule.type must be 'linear' or 'cosine', got 'step'"),
-        ("encoder.kind", "vitt", KINDS + "'vitt', did you mean 'vit'?"),
+        ("encoder.kind", "vitt", KINDS + "'vitt'; did you mean 'vit'?"),
         ("schedule.steps", "a", "schedule.steps must be a whole number, got 'a'"),
-        ("encoder.widht", 8, "encoder.widht: unknown key, did you mean 'width'?"),
+        ("encoder.widht", 8, "encoder.widht: unknown key; did you mean 'width'?"),
         ("zzz", 8, "zzz: unknown key"),
         ("heads", [WIDE, {**WIDE, "width": 0}], "heads[1].width must be at least 1, got 0"),
         ("seed", "x" * 1000, f"seed must be a whole number, got '{'x' * 56}..."),
@@ -165,7 +164,7 @@ def test_a_value_that_does_not_fit_is_refused_by_name(path: str, value: Any, mes
     ("values", "message"),
     [
         ({"seed": "a"}, "seed must be a whole number, got 'a'"),
-        ({"seeed": 1}, "seeed: unknown key, did you mean 'seed'?"),
+        ({"seeed": 1}, "seeed: unknown key; did you mean 'seed'?"),
         ({"sizes": [1]}, "sizes must be a tuple, got [1]"),
         ({"encoder": {"width": 8}}, "encoder must be Encoder, got {'width': 8}"),
         ({"weights": {1: 1.0}}, "weights[1] must be a string, got 1"),
@@ -202,7 +201,7 @@ ARGUMENTS: dict[str, Any] = {
     [
         ("episodes", 0, "episodes must be at least 1, got 0"),
         ("episodes", True, "episodes must be a whole number, got True"),
-        ("preset", "cpi", "preset must be 'paper', 'cpu-long', 'cpu' or 'smoke', got 'cpi', did"),
+        ("preset", "cpi", "preset must be 'paper', 'cpu-long', 'cpu' or 'smoke', got 'cpi'; did"),
         ("preset", None, "preset must be 'paper', 'cpu-long', 'cpu' or 'smoke', got None"),
         ("source", 3, "source must be a string or a path or Recording, got 3"),
         ("seeds", "ab", "seeds must be a list or tuple, got 'ab'"),
@@ -211,7 +210,7 @@ ARGUMENTS: dict[str, Any] = {
         (
             "threads",
             "aut",
-            "threads must be 'auto' or a whole number, got 'aut', did you mean 'auto'?",
+            "threads must be 'auto' or a whole number, got 'aut'; did you mean 'auto'?",
         ),
         ("progress", 3, "progress must be callable, got 3"),
     ],
@@ -224,19 +223,6 @@ def test_an_argument_that_does_not_fit_is_refused_by_name(
     assert str(caught.value).startswith(message)
 
 
-def test_arguments_that_fit_are_accepted() -> None:
-    good = {"episodes": None, "source": Path("a"), "seeds": [0, 1], "options": (Recording(), "a")}
-    check_values(ARGUMENTS, {**good, "progress": print})
-    check_values(ARGUMENTS, {"source": Recording(), "seeds": (0,)})
-
-
-def test_a_config_is_frozen_and_can_be_sent_to_another_process() -> None:
-    config = Config(encoder=Encoder(width=3))
-    assert pickle.loads(pickle.dumps(config)) == config
-    with pytest.raises(FrozenInstanceError):
-        config.seed = 1  # type: ignore[misc]
-
-
 def test_a_value_is_replaced_by_its_dotted_name() -> None:
     changed = override(Config(), ["encoder.width=3", "name=fast", "sizes=[1, 2]"])
     assert changed == Config(encoder=Encoder(width=3), name="fast", sizes=(1, 2))
@@ -246,8 +232,11 @@ def test_a_value_is_replaced_by_its_dotted_name() -> None:
     ("assignment", "message"),
     [
         ("encoder.width=0", "encoder.width must be at least 1, got 0"),
-        ("encoder.widht=3", "encoder.widht: no such value, did you mean 'encoder.width'?"),
-        ("zzz=3", "zzz: no such value, there are: encoder.dropout, encoder.kind, encoder.width,"),
+        ("encoder.widht=3", "unknown setting 'encoder.widht'; did you mean 'encoder.width'?"),
+        (
+            "zzz=3",
+            "unknown setting 'zzz'; known settings: encoder.dropout, encoder.kind,",
+        ),
         ("seed", "expected NAME=VALUE such as schedule.lr=1e-4, got 'seed'"),
         ("seed=" + "9" * 30, "seed must be a whole number, got '" + "9" * 30),
         ("seed=NaN", "seed must be a whole number, got 'NaN'"),
@@ -317,7 +306,7 @@ def test_a_written_config_reads_back_and_leaves_no_other_file(tmp_path: Path, se
         (b'{"limit": 1e999}', "1e999 is not a finite number"),
         (b"\xff", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
-        (b'{"sed": 1}', "sed: unknown key, did you mean 'seed'?"),
+        (b'{"sed": 1}', "sed: unknown key; did you mean 'seed'?"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line_that_names_it(

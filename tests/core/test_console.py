@@ -35,12 +35,6 @@ def test_a_log_gets_a_plain_line_now_and_then(
     assert capsys.readouterr().err == "walk: 4/6, 5 steps/s, 40 s left\n"
 
 
-def test_a_slow_pace_is_no_pace_of_zero_and_durations_are_rounded() -> None:
-    shown = [console.pace(rate, "episodes") for rate in (1612.3, 12.4, 5.0, 0.2312)]
-    assert shown == [f"{rate} episodes/s" for rate in ("1,612", "12", "5", "0.23")]
-    assert [console.duration(s) for s in (12.4, 400, 3900)] == ["12 s", "7 min", "1 h 05 min"]
-
-
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     with console.progress("walk", 6, unit="steps", quiet=True) as update:
         update(3, 100)
@@ -65,8 +59,3 @@ def test_text_in_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert "a [bold]title[/bold]" in out
     assert "goalward[sim]" in out
-
-
-def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_error("first\n  second")
-    assert capsys.readouterr().err == "goalward: first second\n"

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 
 from artifact_helpers import a_stage
-from goalward.core.curves import (
-    Curves,
-    LogTarget,
-    Row,
-    log_to,
-    read_curves,
-    require_log_package,
-)
+from goalward.core.curves import Curves, LogTarget, Row, log_to, read_curves, require_log_package
 
 ROWS: list[Row] = [{"step": 20, "loss": 0.5}, {"step": 40, "loss": 0.25, "lr": 0.1}]
 
@@ -34,31 +26,22 @@ def test_rows_are_lines_and_a_resumed_training_writes_only_what_it_kept(tmp_path
     assert read_curves(tmp_path) == [ROWS[0], {"step": 40, "loss": 0.2}]
 
 
-class FakeRuns(ModuleType):
-    """As wandb and trackio are."""
-
-    def __init__(self) -> None:
-        super().__init__("fake")
-        self.calls: list[Any] = []
-
-    def init(self, **about: Any) -> None:
-        self.calls.append(about)
-
-    def log(self, values: Row, step: int) -> None:
-        self.calls.append((step, values))
-
-    def finish(self) -> None:
-        self.calls.append("finished")
+def module_of(target: LogTarget) -> str:
+    return "torch.utils.tensorboard" if target == "tensorboard" else target
 
 
-def send_rows(target: LogTarget, folder: Path) -> None:
+def send_rows(target: LogTarget, folder: Path, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """What a training of two rows asks of the package, which is faked."""
+    fake = MagicMock()
+    monkeypatch.setitem(sys.modules, module_of(target), fake)
     with log_to(target, a_stage(folder / "world"), first_step=20) as send:
         assert send is not None
         for row in ROWS:
             send(row)
+    return fake
 
 
-LOGGED = [(20, {"loss": 0.5}), (40, {"loss": 0.25, "lr": 0.1}), "finished"]
+LOGGED = [call({"loss": 0.5}, step=20), call({"loss": 0.25, "lr": 0.1}, step=40)]
 
 
 @pytest.mark.parametrize(
@@ -71,14 +54,8 @@ LOGGED = [(20, {"loss": 0.5}), (40, {"loss": 0.25, "lr": 0.1}), "finished"]
     ],
 )
 def test_wandb_gets_a_run_and_works_without_an_account(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    set_to: dict[str, str],
-    netrc: str,
-    mode: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: dict[str, str], netrc: str, mode: str
 ) -> None:
-    fake = FakeRuns()
-    monkeypatch.setitem(sys.modules, "wandb", fake)
     monkeypatch.setenv("HOME", str(tmp_path))
     if netrc:
         (tmp_path / ".netrc").write_text(netrc)
@@ -87,63 +64,43 @@ def test_wandb_gets_a_run_and_works_without_an_account(
         monkeypatch.delenv(name, raising=False)
     for name, value in set_to.items():
         monkeypatch.setenv(name, value)
-    send_rows("wandb", tmp_path)
-    about, *logged = fake.calls
-    assert logged == LOGGED
+    fake = send_rows("wandb", tmp_path, monkeypatch)
+    about = fake.init.call_args.kwargs
     assert about["project"] == "goalward" and about["id"] == a_stage(tmp_path / "world").id
     assert about["name"] == f"{tmp_path / 'world'} {about['id'][:8]}"
     assert about["resume"] == "allow" and about["mode"] == mode
     assert about["config"]["seed"] == 0
+    assert fake.log.call_args_list == LOGGED
+    fake.finish.assert_called_once_with()
 
 
 def test_trackio_gets_a_run_that_ends_with_an_error_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = FakeRuns()
-    monkeypatch.setitem(sys.modules, "trackio", fake)
-    send_rows("trackio", tmp_path)
-    about, *logged = fake.calls
-    assert logged == LOGGED and set(about) == {"project", "name", "config", "resume"}
+    fake = send_rows("trackio", tmp_path, monkeypatch)
+    assert fake.init.call_args.kwargs.keys() == {"project", "name", "config", "resume"}
+    assert fake.log.call_args_list == LOGGED
     with pytest.raises(KeyError), log_to("trackio", a_stage(tmp_path / "w"), first_step=0):
         raise KeyError
-    assert fake.calls[-1] == "finished"
+    assert fake.finish.call_count == 2
 
 
 def test_tensorboard_gets_scalars_in_the_trainings_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[Any] = []
-
-    class Writer:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            calls.append((folder, purge_step))
-
-        def add_scalar(self, *values: Any) -> None:
-            calls.append(values)
-
-        def close(self) -> None:
-            calls.append("closed")
-
-    fake: Any = SimpleNamespace(SummaryWriter=Writer)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    send_rows("tensorboard", tmp_path)
-    first = (str(tmp_path / "world.partial" / "tensorboard"), 20)
-    scalars = [("loss", 0.5, 20), ("loss", 0.25, 40), ("lr", 0.1, 40)]
-    assert calls == [first, *scalars, "closed"]
+    fake = send_rows("tensorboard", tmp_path, monkeypatch)
+    folder = str(tmp_path / "world.partial" / "tensorboard")
+    fake.SummaryWriter.assert_called_once_with(folder, purge_step=20)
+    writer = fake.SummaryWriter.return_value
+    scalars = [call("loss", 0.5, 20), call("loss", 0.25, 40), call("lr", 0.1, 40)]
+    assert writer.add_scalar.call_args_list == scalars
+    writer.close.assert_called_once_with()
 
 
 @pytest.mark.parametrize("target", ["wandb", "trackio", "tensorboard"])
 def test_a_missing_package_is_one_line_with_the_command(
     target: LogTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "torch.utils.tensorboard" if target == "tensorboard" else target
-    monkeypatch.setitem(sys.modules, module, None)
-    wanted = rf"{target} is not installed; pip install {target}"
-    with pytest.raises(ValueError, match=wanted):
+    monkeypatch.setitem(sys.modules, module_of(target), None)
+    with pytest.raises(ValueError, match=f"{target} is not installed; pip install {target}"):
         require_log_package(target)
-
-
-def test_no_target_needs_nothing(tmp_path: Path) -> None:
-    require_log_package(None)
-    with log_to(None, a_stage(tmp_path / "world"), first_step=0) as send:
-        assert send is None

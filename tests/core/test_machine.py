@@ -1,4 +1,4 @@
-"""A result names the code that it came from, and never that of another project."""
+"""Devices and threads by name; a result names the code that it came from, never another's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 import goalward
 from goalward.core import machine
+from goalward.core.machine import choose_device, use_threads
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -35,3 +37,14 @@ def test_git_revision_is_that_of_goalwards_own_checkout(
     assert machine.git_revision() == (f"{head}+dirty" if ours else None)
     monkeypatch.setenv("PATH", "")
     assert machine.git_revision() is None
+
+
+def test_a_device_that_is_not_there_is_refused_in_one_line() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(ValueError, match="is not available here; use --device cpu"):
+        choose_device("cuda:77")
+    for name in ("gpu", "meta", "xpu:7"):
+        with pytest.raises(ValueError, match="is not one of cpu, cuda, mps"):
+            choose_device(name)
+    with pytest.raises(ValueError, match="threads must be 1 to 32768, got 0"):
+        use_threads(0)

@@ -35,7 +35,7 @@ def test_a_thing_in_a_users_file_is_found_by_the_files_path(tmp_path: Path) -> N
     ("name", "message"),
     [
         ("halve", "unknown number 'halve'; did you mean 'half'?"),
-        (7, "unknown number 7; there are: half, text"),
+        (7, "unknown number 7; known numbers: half, text"),
         ("text", "string:digits is no number"),
         ("no.such.module:X", "no.such.module:X cannot be loaded: No module named 'no'"),
         ("test_registry:NONE", "test_registry:NONE cannot be loaded: module 'test_registry' has"),

@@ -11,14 +11,9 @@ import h5py
 import hdf5plugin
 import numpy as np
 import pytest
+import torch
 
-from episode_helpers import (
-    LENGTHS,
-    all_rows,
-    content_fixture,  # noqa: F401
-    make_episode,
-    merged_fixture,  # noqa: F401
-)
+from episode_helpers import LENGTHS, all_rows, make_episode
 from goalward.core.arrays import Array
 from goalward.data import foreign
 from goalward.data.episodes import Episodes, open_episodes
@@ -141,16 +136,6 @@ def test_a_broken_lance_folder_is_refused(worldmodel: Any, tmp_path: Path) -> No
     assert "\n" not in str(caught.value)
 
 
-class _Tensor:
-    """As much of a tensor as the readers of stable-worldmodel hand out."""
-
-    def __init__(self, values: Array) -> None:
-        self.values, self.shape, self.ndim = values, values.shape, values.ndim
-
-    def numpy(self) -> Array:
-        return self.values
-
-
 class _LeRobotLike:
     """Float images from 0 to 1, `ep_idx` and no batched access, as the LeRobot adapter has them."""
 
@@ -165,7 +150,7 @@ class _LeRobotLike:
             "action": self.action[k : k + 1],
             "ep_idx": np.zeros(1, int),
         }
-        return {**{name: _Tensor(values) for name, values in item.items()}, "task": "push"}
+        return {**{name: torch.from_numpy(one) for name, one in item.items()}, "task": "push"}
 
     def get_col_data(self, name: str) -> Array:
         assert name == "action"

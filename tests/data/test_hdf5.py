@@ -22,16 +22,13 @@ from episode_helpers import (
     LENGTHS,
     TASK,
     ColumnsChange,
-    content_fixture,  # noqa: F401
     edit,
     having,
     make_episode,
-    merged_fixture,  # noqa: F401
     replace,
     without,
     write_parts,
 )
-from goalward.core import files
 from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
 from goalward.data.hdf5 import merge_episodes, write_episode, write_episodes
@@ -98,10 +95,7 @@ def test_an_iterator_of_episodes_becomes_a_file(tmp_path: Path) -> None:
             {**make_episode(0, 5), "state": np.zeros((5, 9))},
             r"episode 1: .*'state' is float64 \(9,",
         ),
-        (
-            {**make_episode(0, 5), "action": np.zeros((5, 2))},
-            "'action' must have 4 rows",
-        ),
+        ({**make_episode(0, 5), "action": np.zeros((5, 2))}, "'action' must have 4 rows"),
         ([1, 2], "columns must be given by name"),
     ],
 )
@@ -124,10 +118,7 @@ def test_an_episode_unlike_the_first_leaves_no_file(
         (having("state", 1.0), r"column 'state' has shape \(\)"),
         (having("pixels", np.zeros((5, 8, 8, 3))), "'pixels' must be uint8 .* float64"),
         (having("pixels", np.zeros((5, 3, 8, 8), np.uint8)), r"'pixels' .*\(5, 3, 8, 8\)"),
-        (
-            having("action", np.zeros((5, 2), np.float32)),
-            "'action' must have 4 rows",
-        ),
+        (having("action", np.zeros((5, 2), np.float32)), "'action' must have 4 rows"),
         (having("action", np.full((5, 2), np.nan, np.float32)), "row 0 of column 'action'"),
         (having("action", np.full(5, np.nan, np.float32)), "'action' must be numbers"),
         (having("state", [0, 0, np.inf, 0, 0]), "row 2 of column 'state' is not finite"),
@@ -167,45 +158,6 @@ def test_a_merged_file_holds_the_episodes_in_order(merged: Path, content: dict[s
         assert episodes.attributes["task"] == "two-room"
 
 
-def test_a_merged_file_can_be_merged_again(tmp_path: Path, merged: Path) -> None:
-    merge_episodes([merged, merged], tmp_path / "twice.h5")
-    with open_episodes(tmp_path / "twice.h5") as twice:
-        assert twice.lengths.tolist() == [*LENGTHS, *LENGTHS]
-        ends = twice.rows("episode_idx", twice.offsets + twice.lengths - 1)
-        assert ends.tolist() == list(range(8))
-
-
-def test_merging_copies_compressed_frames_without_running_the_codec(tmp_path: Path) -> None:
-    part = write_parts(tmp_path / "parts", (5,))[0]
-    edit(part, lambda f: f["pixels"].id.write_direct_chunk((0, 0, 0, 0), b"not LZ4 at all"))
-    merge_episodes([part], tmp_path / "m.h5")
-    with h5py.File(tmp_path / "m.h5") as whole, h5py.File(part) as file:
-        for k in range(5):
-            chunk = file["pixels"].id.read_direct_chunk((k, 0, 0, 0))
-            assert whole["pixels"].id.read_direct_chunk((k, 0, 0, 0)) == chunk
-
-
-@pytest.mark.parametrize(
-    ("columns", "attributes", "complaint"),
-    [
-        (without("state"), TASK, "column 'state' is missing, but float64"),
-        (having("extra", np.zeros(5)), TASK, r"column 'extra' is float64 \(\) .*but missing"),
-        (having("state", np.zeros((5, 9))), TASK, r"'state' is float64 \(9,\) a row.* \(4,\)"),
-        (having("pixels", np.zeros((5, 9, 9, 3), np.uint8)), TASK, "column 'pixels'"),
-        (dict, {"task": "maze"}, "attribute 'task' is maze, but two-room in"),
-        (dict, {}, "attribute 'task' is missing"),
-    ],
-)
-def test_parts_that_differ_are_refused_by_name(
-    tmp_path: Path, columns: ColumnsChange, attributes: dict[str, str], complaint: str
-) -> None:
-    parts = write_parts(tmp_path / "parts")
-    write_episode(parts[2], columns(make_episode(0, 5)), attributes=attributes)
-    with pytest.raises(ValueError, match=rf"{parts[2].name}: .*{complaint}.*{parts[0].name}"):
-        merge_episodes(parts, tmp_path / "m.h5")
-    assert not (tmp_path / "m.h5").exists()
-
-
 def recompress(file: Any) -> None:
     pixels = file["pixels"][()]
     del file["pixels"]
@@ -240,23 +192,6 @@ def files_limited_to(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_crash_before_the_rename_leaves_the_old_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.h5"
-    write_episode(path, make_episode(0, 5), attributes=TASK)
-    before = path.read_bytes()
-
-    def crash(_: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files, "fsync", crash)
-    with pytest.raises(KeyboardInterrupt):
-        write_episode(path, make_episode(1, 5), attributes=TASK)
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
 
 
 def test_a_killed_writer_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from world_helpers import dots_fixture, write_dots  # noqa: F401
+from world_helpers import write_dots
 
 from goalward.core.artifacts import load_manifest
 from goalward.data.collect import CollectConfig, collect
@@ -55,8 +55,7 @@ def test_actions_are_scaled_and_restored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean", "std"),
-    [((0.0,), (1.0, 1.0)), ((), ()), ((math.nan,), (1.0,)), ((0.0,), (0.0,))],
+    ("mean", "std"), [((0.0,), (1.0, 1.0)), ((), ()), ((math.nan,), (1.0,)), ((0.0,), (0.0,))]
 )
 def test_a_scale_that_cannot_be_undone_is_refused(
     mean: tuple[float, ...], std: tuple[float, ...]

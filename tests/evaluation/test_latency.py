@@ -41,9 +41,7 @@ class Planner(ZeroController):
         return super().act(*arguments, **more)
 
 
-def test_a_plan_is_timed_alone_and_spread_over_its_actions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plan_is_timed_alone_and_spread_over_its_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     planner = Planner()
     monkeypatch.setattr("goalward.evaluation.latency.time.perf_counter", lambda: planner.seconds)
     found = measure_latency(planner, FRAMES[:1], decisions=12, budget=50)

@@ -74,12 +74,6 @@ def test_pairs_come_from_the_part_of_the_split_that_is_asked_for(dataset: Datase
         draw_pairs(dataset("two-room"), replace(CONFIG, split="test"))
 
 
-def test_the_protocol_is_the_tasks_first_unless_named() -> None:
-    assert PairsConfig(task="cube").protocol == "paper"
-    with pytest.raises(ValueError, match="task cube has no protocol 'easy', only: paper"):
-        PairsConfig(task="cube", protocol="easy")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

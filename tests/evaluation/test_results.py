@@ -15,10 +15,8 @@ from goalward.evaluation.results import (
     EpisodeResult,
     Results,
     ResultsFile,
-    pair_subsets,
     summarise_method,
 )
-from goalward.tasks import get_task
 
 
 def test_rows_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
@@ -104,12 +102,6 @@ def test_controllers_are_compared_on_the_same_pairs() -> None:
     assert first.difference == found.compare("gc-idm", "cem") and second.difference is None
     with pytest.raises(ValueError, match="no results of 'mppi', only of: gc-idm, cem"):
         found.compare("gc-idm", "mppi")
-
-
-def test_subsets_of_pairs_are_the_tasks_own() -> None:
-    cube = bundled_pairs("cube", 30)
-    found = pair_subsets(get_task("cube"), cube.pairs)
-    assert found["all"] == set(range(30)) and found["moved"] < found["all"]
 
 
 def test_speed_ups_are_relative_to_cem() -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from goalward.control.controller import ControllerStats
+from goalward.control.controller import BatchController, Index
 from goalward.core.arrays import Array
 from goalward.evaluation.pairs import Pair, PairsConfig, draw_pairs
 from goalward.evaluation.rollout import (
@@ -51,40 +50,28 @@ def test_final_errors_are_in_the_targets_units_and_angles_wrap() -> None:
     assert found["angle"] == pytest.approx(np.degrees(0.02))
 
 
-class GoalChaser:
+def place_of_agent(frames: Array) -> Array:
+    """Where the red agent is seen, in pixels."""
+    red = np.maximum(frames[..., 0].astype(float) - frames[..., 1], 0) + 1e-9
+    side = np.arange(frames.shape[1])
+    total = red.sum(axis=(1, 2))
+    x, y = (red.sum(axis=1) @ side) / total, (red.sum(axis=2) @ side) / total
+    return np.stack([x, y], axis=1)
+
+
+class GoalChaser(BatchController[Array]):
     """Moves from where it sees the red agent to where the goal frame shows it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.resets: list[int] = []
-        self._goals: Array = np.zeros((0, 2))
 
-    @property
-    def stats(self) -> ControllerStats:
-        return ControllerStats(predictor_calls=(0,) * len(self._goals))
-
-    def reset(
-        self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
-    ) -> None:
+    def start(self, goals: Array) -> Sequence[Array]:
         self.resets.append(len(goals))
-        self._goals = self._where(goals)
+        return list(place_of_agent(goals))
 
-    def act(
-        self,
-        frames: Array,
-        steps_left: npt.ArrayLike | None = None,
-        *,
-        environments: npt.ArrayLike | None = None,
-    ) -> Array:
-        goals = self._goals if environments is None else self._goals[np.asarray(environments)]
-        return np.clip(goals - self._where(frames), -1, 1).astype(np.float32)
-
-    def _where(self, frames: Array) -> Array:
-        """The place of the red agent, in pixels."""
-        red = np.maximum(frames[..., 0].astype(float) - frames[..., 1], 0) + 1e-9
-        side = np.arange(frames.shape[1])
-        total = red.sum(axis=(1, 2))
-        x, y = (red.sum(axis=1) @ side) / total, (red.sum(axis=2) @ side) / total
-        return np.stack([x, y], axis=1)
+    def decide(self, frames: Array, states: Sequence[Array], steps_left: Index) -> Array:
+        return np.clip(np.stack(states) - place_of_agent(frames), -1, 1).astype(np.float32)
 
 
 @pytest.fixture(name="pairs", scope="module")
@@ -155,7 +142,7 @@ def test_the_result_does_not_depend_on_the_number_of_workers(
 
 def test_actions_of_another_size_are_refused(pairs: list[Pair], pool: SimulatorPools) -> None:
     class Wide(GoalChaser):
-        def act(self, *arguments: object, **more: object) -> Array:
+        def decide(self, frames: Array, states: Sequence[Array], steps_left: Index) -> Array:
             return np.zeros((1, 3))
 
     with pytest.raises(ValueError, match=r"actions must be numbers of shape \(1, 2\), got"):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluation_helpers import QUICK_CEM, controller_fixture, episodes_fixture  # noqa: F401
+from evaluation_helpers import QUICK_CEM, timeless
 from goalward.control.controller import RandomController
-from goalward.evaluation.kinds import NoConfig
+from goalward.evaluation.controllers import NoConfig
 from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs
 from goalward.evaluation.results import EpisodeResult, ResultsFile
 from goalward.evaluation.run import EvaluationConfig, evaluate, prepare_pairs
@@ -44,10 +44,6 @@ def pools_fixture() -> Iterator[SimulatorPools]:
 
 def stored_rows(folder: Path) -> list[EpisodeResult]:
     return [row for path in folder.glob("results/*.jsonl") for row in ResultsFile(path).read()]
-
-
-def timeless(rows: tuple[EpisodeResult, ...] | list[EpisodeResult]) -> list[EpisodeResult]:
-    return [replace(row, batched_latency_ms=None) for row in rows]
 
 
 def test_controllers_are_compared_on_the_same_pairs_and_not_run_twice(

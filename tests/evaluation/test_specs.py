@@ -5,21 +5,24 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
-from evaluation_helpers import QUICK_CEM, controller_fixture, episodes_fixture  # noqa: F401
+from evaluation_helpers import QUICK_CEM
+from goalward.bundle import controller_path
 from goalward.control.act import GCIDMController
 from goalward.control.checkpoint import load_trained_idm, model_id, save_trained_idm
 from goalward.control.controller import ZeroController
 from goalward.control.export import export_onnx
 from goalward.core.config import config
 from goalward.data.splits import SplitConfig
-from goalward.evaluation.kinds import CONTROLLERS, register_controller
+from goalward.evaluation.controllers import CONTROLLERS, register_controller
 from goalward.evaluation.specs import (
     ControllerSpec,
     load_controller,
@@ -27,6 +30,7 @@ from goalward.evaluation.specs import (
     resolve_controllers,
 )
 from goalward.planning.mpc import MPCController
+from goalward.planning.solvers import SOLVERS, CostFn, NoiseFn, Plan, register_solver
 from goalward.tasks import get_task
 
 TWO_ROOM = get_task("two-room")
@@ -83,7 +87,7 @@ def test_names_use_the_first_trained_model_unless_they_say_which(controller: Pat
     assert [spec.name for spec in specs] == ["gc-idm", "cem", "mppi", "icem"]
     assert specs[0].model_id == model_id(model)
     assert {spec.model_id for spec in specs[1:]} == {model.metadata.world_id}
-    assert observer is not None and observer.world_id == model.metadata.world_id
+    assert observer is not None and observer.id == model.metadata.world_id
     assert isinstance(specs[2].controller(), MPCController)
     for name, needed in (("gc-idm", "trained controller"), ("cem", "world model")):
         with pytest.raises(ValueError, match=f"{name} needs a {needed}: write {name}:"):
@@ -97,7 +101,7 @@ def test_bundled_controllers_are_of_the_task_unless_it_is_named() -> None:
     assert (plain.name, budget.name) == ("gc-idm", "gc-idm:mode=budget")
     (named,) = resolved("bundled:push-t", task="push-t")
     assert named.name == "gc-idm" and named.model_id != plain.model_id
-    with pytest.raises(ValueError, match=r"trained on task push-t .* not on two-room"):
+    with pytest.raises(ValueError, match=r"trained on task push-t, not on two-room"):
         resolved("bundled:push-t")
     assert isinstance(load_controller("bundled:push-t", device="cpu"), GCIDMController)
     with pytest.raises(ValueError, match="random can act in any task; say in which one"):
@@ -150,8 +154,36 @@ def test_a_users_controller_registers_as_ours_do() -> None:
     assert first.name == "slow:factor=0.25" and first.config == SlowConfig(factor=0.25)
     made: Any = second.controller()
     assert (made.factor, made.seed) == (0.25, 9)
-    with pytest.raises(ValueError, match=r"speed: no such value, .*factor"):
+    with pytest.raises(ValueError, match=r"unknown setting 'speed'; .*factor"):
         resolved("slow:speed=3")
+
+
+def test_a_registered_solver_plans_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SOLVERS, "_found", {})  # other tests know ours alone
+
+    @dataclass(frozen=True)
+    class Constant:
+        """A user's solver: the same action always."""
+
+        action: float = 0.0
+
+        def __call__(self, cost: CostFn, mean_BHA: Tensor, *, noise: NoiseFn) -> Plan:
+            plan = torch.full_like(mean_BHA, self.action)
+            return Plan(actions=plan, cost=cost(plan[:, None])[:, 0])
+
+    register_solver("constant", Constant)
+    assert "constant" in CONTROLLERS and "constant" in CONTROLLERS.names()
+    text = "constant:solver.action=0.5,mpc.horizon=3,mpc.receding_horizon=3"
+    (_, spec), _ = resolve_controllers(get_task("two-room"), ["bundled", text], device="cpu")
+    controller: Any = spec.controller()
+    frames = np.zeros((2, 64, 64, 3), dtype=np.uint8)
+    controller.reset(frames, 50)
+    scaler = load_trained_idm(controller_path("two-room")).world.actions
+    assert scaler is not None
+    expected = scaler.restore(torch.full((2, 2), 0.5)).numpy()
+    np.testing.assert_allclose(controller.act(frames), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"solver\.action must be a number"):
+        resolve_controllers(get_task("two-room"), ["bundled", "constant:solver.action=fast"])
 
 
 def test_objects_functions_and_places_are_controllers(
@@ -175,44 +207,27 @@ def test_objects_functions_and_places_are_controllers(
     sys.modules.pop("my_controllers")
 
 
-@pytest.mark.parametrize(
-    ("controller", "message"),
-    [
-        ("cemm", "unknown controller 'cemm'; did you mean 'cem'"),
-        ("runs/nothing", "runs/nothing: no such file"),
-        ("c.onnx", r"c\.onnx: no such file"),
-        ("bundled:cub", "unknown task 'cub'; did you mean 'cube'"),
-        ("random:speed=3", "speed: no such value"),
-        ("nowhere.module:THING", "nowhere.module:THING cannot be loaded"),
-        (7, "7 is no controller: expected an object with reset and act"),
-    ],
-)
-def test_an_unknown_controller_is_refused(controller: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        resolved(controller)
-
-
 def test_an_unknown_name_is_refused_before_models_are_there() -> None:
     require_known(["gc-idm", "cem:solver.num_samples=3", "bundled", "line"], get_task("push-t"))
     with pytest.raises(ValueError, match="did you mean 'random'"):
         require_known(["gc-idm", "randon"], TWO_ROOM)
 
 
-def test_bad_settings_are_refused_before_anything_runs() -> None:
-    for setting, message in (
-        ("bundled:speed=3", "speed: no such value"),
+@pytest.mark.parametrize(
+    ("controller", "message"),
+    [
+        ("runs/nothing", "runs/nothing: no such file"),
+        ("bundled:cub", "unknown task 'cub'; did you mean 'cube'"),
+        ("nowhere.module:THING", "nowhere.module:THING cannot be loaded"),
+        ("random:speed=3", "unknown setting 'speed'"),
         ("cem:solver.num_elites=1000", "num_elites"),
         ("cem:mpc.history=9", "history must be at most"),
         ("cem:solver.num_samples=0", "num_samples must be at least 1"),
         ("cem:quick", "expected NAME=VALUE"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            resolved("bundled", setting)
-    with pytest.raises(ValueError, match="controllers are missing"):
-        resolved()
-    with pytest.raises(ValueError, match="seeds are missing"):
-        resolved("random", seeds=[])
-
-
-def test_every_controller_of_ours_loads() -> None:
-    assert all(CONTROLLERS.get(name) for name in CONTROLLERS.names())
+    ],
+)
+def test_what_is_not_there_or_cannot_be_set_is_refused_before_anything_runs(
+    controller: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolved("bundled", controller)

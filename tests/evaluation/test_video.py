@@ -64,12 +64,6 @@ def pages(path: Path) -> list[tuple[Array, int]]:
         return found
 
 
-def test_outcomes_in_words() -> None:
-    assert strip(8, True).outcome == "solved in 7 steps"
-    assert strip(2, False).outcome == "failed after 1 step"
-    assert strip(8, None).outcome == "7 steps"
-
-
 @pytest.mark.parametrize(
     ("success", "green", "red"), [(True, True, False), (False, False, True), (None, False, False)]
 )

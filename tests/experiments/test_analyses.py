@@ -7,14 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from goalward.experiments.ablations import WORLDS
 from goalward.experiments.analyses import (
-    BLOCK,
     conditioning,
     effective_rank,
     isotropy,
-    latency_metrics,
-    pairwise_runs,
+    latency_columns,
     spectrum,
 )
 from table_helpers import latency
@@ -50,23 +47,9 @@ def test_conditioning_is_the_median_and_may_have_no_bound() -> None:
 
 def test_a_latency_is_beside_that_of_cem_and_the_papers_ratio() -> None:
     ours, cem = latency(2.0), latency(500.0)
-    alone = {m.column: m for m in latency_metrics("cube", "GC-IDM", ours, cem, 116.0)}
-    assert {m.row for m in alone.values()} == {"GC-IDM"}
-    assert alone["ms a decision alone"].value == alone["ms a plan alone"].value == 2.0
-    ratio = alone["CEM's time / its time alone"]
-    assert (ratio.value, ratio.paper) == (250.0, 116.0)
-    assert [m.column for m in alone.values() if m.paper is not None] == [ratio.column]
+    alone = latency_columns(ours, cem, 116.0)
+    assert alone["ms a decision alone"] == alone["ms a plan alone"] == 2.0
+    assert alone["CEM's time / its time alone"] == (250.0, 116.0)
     assert "MB alone" not in alone  # it was not measured
-    many = replace(ours, environments=50, memory_mb=9.0)
-    columns = {m.column: m.value for m in latency_metrics("cube", "GC-IDM", many, cem, None)}
-    assert columns["MB in batches of 50"] == 9.0 and columns["ms a decision in batches of 50"] == 2
-
-
-def test_every_world_model_and_every_change_has_a_pairwise_model() -> None:
-    found = pairwise_runs(WORLDS.values())("cube")
-    assert [spec.world_changes for spec in found] == [*WORLDS.values()]
-    assert {(spec.task, spec.kind, spec.controller_changes) for spec in found} == {
-        ("cube", "pairwise", ())
-    }
-    one_step, block = pairwise_runs(changes=((), BLOCK))("two-room")
-    assert block == replace(one_step, controller_changes=BLOCK)
+    many = latency_columns(replace(ours, environments=50, memory_mb=9.0), cem, None)
+    assert many["MB in batches of 50"] == 9.0 and many["ms a decision in batches of 50"] == 2

@@ -13,16 +13,18 @@ from goalward.core.config import override
 from goalward.evaluation.specs import require_known
 from goalward.experiments.ablations import WORLDS
 from goalward.experiments.catalog import ANALYSES, EXPERIMENTS, find_experiments
-from goalward.experiments.experiment import ONNX, Experiment, RunSpec, no_figure
-from goalward.experiments.variants import (
+from goalward.experiments.experiment import (
     CEM,
-    FRONTIER,
     GC_IDM,
     LINES,
+    ONNX,
     TASKS,
     TIME_TO_GO,
-    open_loop,
+    Experiment,
+    RunSpec,
+    Variant,
 )
+from goalward.experiments.paper import paper_numbers, paper_success
 from goalward.tasks import get_task
 from goalward.world.train import ScheduleConfig, WorldConfig
 
@@ -31,6 +33,10 @@ def experiment(name: str) -> Experiment:
     (found,) = find_experiments([name])
     assert isinstance(found, Experiment)
     return found
+
+
+def figure(name: str, task: str, point: str, variant: Variant) -> float | None:
+    return paper_success(name, task, variant.controller, point)
 
 
 def specs(*names: str) -> set[RunSpec]:
@@ -42,7 +48,7 @@ def test_the_catalog_has_every_experiment_once() -> None:
     assert len(names) == len(set(names)) >= 23
     assert [one.id for one in find_experiments()] == names
     assert [one.id for one in find_experiments(["budget", "main"])] == ["budget", "main"]
-    with pytest.raises(ValueError, match="unknown experiment 'mian', did you mean 'main'"):
+    with pytest.raises(ValueError, match="unknown experiment 'mian'; did you mean 'main'"):
         find_experiments(["mian"])
 
 
@@ -72,48 +78,32 @@ def test_every_change_is_one_that_its_configuration_knows(one: Experiment) -> No
 def test_every_variant_is_a_controller_with_a_label_of_its_own(one: Experiment) -> None:
     labels = [variant.label for variant in one.variants]
     assert len(labels) == len(set(labels))
-    assert {*one.slow} <= {*one.variants}
     known = [variant.controller for variant in one.variants if variant.controller != ONNX]
     require_known(known, get_task(one.tasks[0]))
 
 
-def test_labels_state_what_a_variant_varies() -> None:
-    assert FRONTIER[0].label == "CEM 30 x 2" and FRONTIER[0].search_size == (30, 2)
-    assert "num_samples=30" in FRONTIER[0].controller
-    assert open_loop(25).label == "GC-IDM, open loop 25"
-    assert open_loop(25).controller.endswith("commit=25")
-    assert LINES[-1].label == "line, 3 refinements, 10 candidates"
-
-
 def test_the_papers_figures_stand_beside_the_right_points() -> None:
-    with_figures = [one for one in EXPERIMENTS if one.figure is not no_figure]
+    with_figures = [experiment(name) for name in paper_numbers()["success"]]
     assert len(with_figures) >= 12
     for one in with_figures:
         for task in one.tasks:
             for point in one.points:
-                found = [one.figure(task, point.label, variant) for variant in one.variants]
-                assert any(figure is not None for figure in found), (one.id, point)
-    distance = experiment("goal-distance")
-    assert distance.figure("push-t", "10", GC_IDM) == 90.5
-    assert distance.figure("push-t", "10", TIME_TO_GO) is None  # which the paper does not have
-    planning = experiment("pairwise-planning")
-    assert planning.figure("two-room", "success", LINES[-1]) == 48
-    assert planning.figure("two-room", "success", CEM) == 87
-    held_out = experiment("held-out")
-    assert held_out.figure("push-t", "held-out", GC_IDM) == 84.8
-    assert held_out.figure("push-t", "all", GC_IDM) == 84.2  # of the main table
+                found = [figure(one.id, task, point.label, variant) for variant in one.variants]
+                assert any(success is not None for success in found), (one.id, point)
+    assert figure("goal-distance", "push-t", "10", GC_IDM) == 90.5
+    assert figure("goal-distance", "push-t", "10", TIME_TO_GO) is None  # the paper has none
+    assert figure("pairwise-planning", "two-room", "success", LINES[-1]) == 48
+    assert figure("pairwise-planning", "two-room", "success", CEM) == 87
+    assert figure("held-out", "push-t", "held-out", GC_IDM) == 84.8
+    assert figure("held-out", "push-t", "all", GC_IDM) == 84.2  # of the main table
 
 
-def test_the_frontier_has_twelve_sizes_below_the_default() -> None:
-    sizes = {variant.search_size or (0, 0) for variant in FRONTIER}
-    assert len(sizes) == 12 and max(samples * iters for samples, iters in sizes) < 9_000
-
-
-def test_runs_are_shared_between_experiments() -> None:
-    assert specs("main", "trajectories") == specs("main")
-    # CEM acts without the pairwise model that this table trains with noise.
-    shared = specs("pairwise-planning") & specs("main")
-    assert shared == {RunSpec(task="two-room", controller="cem")}
+def test_every_number_of_the_paper_has_its_place() -> None:
+    for name, tasks in paper_numbers()["success"].items():
+        one = experiment(name)
+        places = {(variant.controller, point.label) for point, variant, _ in one.runs("two-room")}
+        assert {*tasks} == {*one.tasks}
+        assert {(c, p) for found in tasks.values() for c in found for p in found[c]} <= places
 
 
 def test_a_slow_variant_has_the_first_seed_only() -> None:
@@ -121,17 +111,9 @@ def test_a_slow_variant_has_the_first_seed_only() -> None:
     seeds: dict[str, set[int]] = {}
     for _, variant, spec in main.runs("cube"):
         seeds.setdefault(variant.label, set()).add(spec.seed)
-    slow = {variant.label for variant in main.slow}
+    slow = {"CEM", "zero"}
     assert {label for label, found in seeds.items() if found == {42}} == slow
     assert all(seeds[label] == {42, 123, 456} for label in seeds.keys() - slow)
-
-
-def test_an_experiment_without_a_variant_makes_no_claim_about_it() -> None:
-    budget = experiment("budget")
-    left = budget.without(TIME_TO_GO)
-    assert left.variants == (GC_IDM,) and 0 < len(left.claims) < len(budget.claims)
-    assert {place[0] for c in left.claims for place in (c.better, c.worse)} == {GC_IDM}
-    assert {variant for _, variant, _ in left.runs("two-room")} == {GC_IDM}
 
 
 def test_a_world_model_without_regulariser_may_collapse_and_others_may_not() -> None:
@@ -149,17 +131,6 @@ def test_claims_name_places_and_tasks_that_are_measured() -> None:
         for variant, label in (claim.better, claim.worse):
             assert variant in one.variants and label in labels
         assert {*claim.tasks} & {*one.tasks} and {*claim.tasks} <= {*TASKS}
-
-
-def test_claims_are_unpaired_exactly_where_their_points_vary_the_pairs() -> None:
-    for one in EXPERIMENTS:
-        points = {point.label: point.changes for point in one.points}
-        for claim in one.claims:
-            sides = [
-                tuple(points[label].get(name) for name in ("goal_offset", "split", "demonstrator"))
-                for _, label in (claim.better, claim.worse)
-            ]
-            assert claim.unpaired == (sides[0] != sides[1]), claim.text
 
 
 def test_every_finding_of_the_paper_that_success_can_show_is_a_claim() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from evaluation_helpers import row
 from goalward.evaluation.results import EpisodeResult
-from goalward.evaluation.statistics import unpaired_difference
+from goalward.evaluation.statistics import paired_difference, unpaired_difference
 from goalward.experiments.claims import Verdict, decide
 from goalward.experiments.experiment import Claim, Variant
 from table_helpers import latency
@@ -49,15 +49,18 @@ def test_a_claim_is_decided_by_its_interval(
 
 
 def test_a_claim_about_different_pairs_is_decided_without_pairing() -> None:
-    claim = Claim(text="x", better=(A, "1"), worse=(A, "2"), tasks=("push-t",), unpaired=True)
+    claim = Claim(text="x", better=(A, "1"), worse=(A, "2"), tasks=("push-t",))
     ours = [row(pair=k, pairs="here", success=k < 40) for k in range(50)]
     theirs = [row(pair=k, pairs="there", success=k < 10) for k in range(50)]
     found = decided(claim, ours, theirs)
     assert found is not None and found.verdict == "supported"
     assert found.difference == unpaired_difference(ours, theirs)
     assert str(found) == f"{found.difference} points"
-    with pytest.raises(ValueError, match="different pairs"):  # unless the claim says so
-        decided(replace(claim, unpaired=False), ours, theirs)
+    same = [replace(each, pairs="here") for each in theirs]
+    paired = decided(claim, ours, same)
+    assert paired is not None and paired.difference == paired_difference(ours, same)
+    with pytest.raises(AssertionError, match="different pairs"):
+        decided(replace(claim, about="jerk"), ours, theirs)
 
 
 def test_a_claim_about_jerk_is_that_there_is_less_of_it() -> None:
@@ -102,8 +105,3 @@ def test_a_claim_about_quick_rivals_meets_the_best_of_them(
     times = {A: 1.0, full: 9.0, few: quickest, good: quickest, B: 0.1}
     found = decide(claim, "push-t", rows, {one: latency(ms) for one, ms in times.items()})
     assert found is not None and found.verdict == verdict and str(found).endswith(shown)
-
-
-def test_a_claim_is_worded_with_its_margin_and_its_author() -> None:
-    assert CLAIM.wording == "x"
-    assert replace(CLAIM, margin=5.0, ours=True).wording == "x, within 5 points (our claim)"

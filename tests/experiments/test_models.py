@@ -12,16 +12,16 @@ from evaluation_helpers import row
 from goalward.control.metrics import ActionMetrics, ControllerMetrics
 from goalward.control.networks import HorizonConfig
 from goalward.data.episodes import open_episodes
+from goalward.evaluation.statistics import success_rate
 from goalward.experiments import models
-from goalward.experiments.experiment import Metric
 from goalward.experiments.models import (
     HORIZONS,
-    controller_metrics,
-    horizon_metrics,
+    error_rows,
     horizon_name,
-    length_metrics,
+    length_row,
     pixel_baseline,
-    probe_metrics,
+    quality_rows,
+    success_columns,
     undisturbed_seconds,
 )
 from goalward.tasks.task import ProbeTarget
@@ -37,10 +37,6 @@ from goalward.world.metrics import (
 
 Targets = tuple[ProbeTarget, ...]
 Scores = tuple[ProbeScore, ...]
-
-
-def values(metrics: list[Metric]) -> dict[tuple[str, str], float | None]:
-    return {(metric.row, metric.column): metric.value for metric in metrics}
 
 
 def score(target: str, rmse: float) -> ProbeScore:
@@ -61,28 +57,17 @@ def test_a_probe_is_beside_the_one_on_pixels_and_a_prediction_beside_copying() -
         prediction=tuple(errors),
         probes=Probes(linear=(score("agent", 9.0),), mlp=(score("agent", 2.0),)),
     )
-    found = values(list(probe_metrics("two-room", quality, [score("agent", 8.0)])))
-    assert found == {
-        ("agent, px", "RMSE"): 2.0,
-        ("agent, px", "median error"): 0.5,
-        ("agent, px", "R²"): 0.5,
-        ("agent, px", "RMSE from pixels"): 8.0,
-        ("prediction over 1 model step", "error"): 0.1,
-        ("prediction over 1 model step", "of copying"): 0.4,
-        ("prediction over 1 model step", "ratio"): pytest.approx(0.25),
-        ("prediction over 5 model steps", "error"): 0.1,
-        ("prediction over 5 model steps", "of copying"): 0.4,
-        ("prediction over 5 model steps", "ratio"): pytest.approx(0.25),
+    errors_of = {"error": 0.1, "of copying": 0.4, "ratio": pytest.approx(0.25)}
+    assert dict(quality_rows(quality, [score("agent", 8.0)])) == {
+        "agent, px": {"RMSE": 2.0, "median error": 0.5, "R²": 0.5, "RMSE from pixels": 8.0},
+        "prediction over 1 model step": errors_of,
+        "prediction over 5 model steps": errors_of,
     }
 
 
 def test_a_length_of_training_is_one_row() -> None:
-    found = values(list(length_metrics("push-t", 3_200, 5.0, [score("block", 2.0)])))
-    assert found == {
-        ("3,200", "minutes"): 5.0,
-        ("3,200", "RMSE of block, px"): 2.0,
-        ("3,200", "median error of block, px"): 0.5,
-    }
+    values = {"minutes": 5.0, "RMSE of block, px": 2.0, "median error of block, px": 0.5}
+    assert length_row(3_200, 5.0, [score("block", 2.0)]) == ("3,200", values)
 
 
 def test_horizon_inputs_have_different_names() -> None:
@@ -94,17 +79,14 @@ def test_horizon_inputs_have_different_names() -> None:
     assert len({*map(horizon_name, HORIZONS)}) == len(HORIZONS)
 
 
-def test_a_horizon_input_has_a_rate_for_every_subset() -> None:
+def test_success_has_a_rate_for_every_subset() -> None:
     rows = [row(pair=k, success=k < 3, steps=10 * (k + 1)) for k in range(4)]
-    subsets = {"all": {0, 1, 2, 3}, "moved": {2, 3}}
-    metrics = list(horizon_metrics("cube", HorizonConfig(mode="budget"), rows, subsets))
-    assert values(metrics) == {
-        ("horizon budget", "success, %"): 75.0,
-        ("horizon budget", "success of moved, %"): 50.0,
-        ("horizon budget", "steps"): 25.0,
+    found = success_columns(rows, {"all": {0, 1, 2, 3}, "moved": {2, 3}})
+    assert found == {
+        "success, %": success_rate(3, 4),
+        "success of moved, %": success_rate(1, 2),
+        "steps": 25.0,
     }
-    assert [metric.count for metric in metrics] == [4, 2, None]
-    assert metrics[0].low is not None and 0 < metrics[0].low < 75 < (metrics[0].high or 0)
 
 
 def test_the_errors_of_actions_are_by_distance_to_the_goal() -> None:
@@ -113,10 +95,10 @@ def test_the_errors_of_actions_are_by_distance_to_the_goal() -> None:
         for name, r2 in (("all", 0.75), ("1", 0.9), ("6-10", 0.5))
     )
     quality = ControllerMetrics(errors=errors, time_to_go=None, noise=())
-    assert values(list(controller_metrics("cube", quality))) == {
-        ("all goals", "R² of the actions"): 0.75,
-        ("goals 1 steps away", "R² of the actions"): 0.9,
-        ("goals 6-10 steps away", "R² of the actions"): 0.5,
+    assert dict(error_rows(quality)) == {
+        "all goals": {"R² of the actions": 0.75},
+        "goals 1 steps away": {"R² of the actions": 0.9},
+        "goals 6-10 steps away": {"R² of the actions": 0.5},
     }
 
 

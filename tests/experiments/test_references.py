@@ -7,23 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from evaluation_helpers import row
 from goalward.data.episodes import open_episodes
 from goalward.data.hdf5 import write_episodes
 from goalward.evaluation.results import summarise_method
-from goalward.evaluation.statistics import success_rate
-from goalward.experiments.models import preset_run
+from goalward.evaluation.statistics import Rate
+from goalward.experiments.experiment import preset_run
 from goalward.experiments.references import (
     CHECKED,
-    baseline_row,
+    baseline_name,
     baselines,
     check_exactness,
     state_features,
     state_latents,
     true_state,
-    true_state_metric,
 )
 from goalward.experiments.runner import Runner
 from goalward.tasks import get_task
@@ -36,41 +34,22 @@ def test_true_states_are_the_probe_targets_with_angles_as_sine_and_cosine() -> N
     assert features.dtype == np.float32
 
 
-def test_success_on_true_states_is_a_mean_over_seeds_of_every_pair() -> None:
-    found = true_state_metric(
-        "push-t", "budget", [[True, False, True, False], [True, False, False, False]], range(4)
-    )
-    rate = success_rate(1.5, 4)
-    assert (found.row, found.column) == (
-        *("GC-IDM on the true state, budget horizon", "success, %"),
-    )
-    assert found.value == 37.5 and found.count == 4
-    assert (found.low, found.high) == pytest.approx((100 * rate.low, 100 * rate.high))
-    wins = [[k < 10 for k in range(20)]]
-    apart, together = (
-        true_state_metric("push-t", "budget", wins, episodes)
-        for episodes in (range(20), [k // 10 for k in range(20)])
-    )
-    assert together.low is not None and apart.low is not None
-    assert together.low < apart.low  # pairs of one episode agree: they count for less
-
-
 def test_a_baseline_is_named_with_its_pairs_and_whose_goals_they_are() -> None:
     one = summarise_method([row(method="random")])
-    assert baseline_row("oracle", one) == "random, goals of oracle"
+    assert baseline_name("oracle", one) == "random, goals of oracle"
     moved = replace(one, subset="moved")
-    assert baseline_row("oracle", moved) == "random, moved pairs, goals of oracle"
+    assert baseline_name("oracle", moved) == "random, moved pairs, goals of oracle"
 
 
 def test_replayed_demonstrations_reach_their_own_goals(smoke_runs: Path) -> None:
     runner = Runner(preset="smoke", runs=smoke_runs, pairs=2, device="cpu")
-    found = list(baselines(runner, "two-room", smoke_runs))
-    assert {metric.column for metric in found} == {
+    found = list(baselines(runner, "two-room"))
+    assert {column for _, values in found for column in values} == {
         f"{protocol}, %" for protocol in get_task("two-room").protocols
     }
-    values = {(metric.row, metric.column): metric.value for metric in found}
-    assert values["replay, goals of expert", "paper, %"] == 100
-    assert {metric.count for metric in found} == {2}
+    rates = {(row, column): rate for row, values in found for column, rate in values.items()}
+    replayed = rates["replay, goals of expert", "paper, %"]
+    assert isinstance(replayed, Rate) and replayed.mean == 1 and replayed.count == 2
 
 
 def test_recordings_restore_and_replay_exactly(dataset: Callable[[str], Path]) -> None:
@@ -96,12 +75,13 @@ def test_a_true_state_policy_is_trained_once_and_acts_on_states(smoke_runs: Path
     train = latents.of_episodes(latents.split.train)
     np.testing.assert_allclose(latents.metadata.mean, train.mean(axis=0), rtol=1e-5)
 
-    first = list(true_state(runner, "two-room", smoke_runs))
-    assert [metric.row for metric in first] == [
+    first = list(true_state(runner, "two-room"))
+    assert [row for row, _ in first] == [
         f"GC-IDM on the true state, {mode} horizon" for mode in ("budget", "time-to-go")
     ]
-    assert all(metric.count == 2 and metric.value in (0, 50, 100) for metric in first)
+    rates = [values["success, %"] for _, values in first]
+    assert all(isinstance(r, Rate) and r.count == 2 and r.mean in (0, 0.5, 1) for r in rates)
     (folder,) = (smoke_runs / "smoke" / "two-room").glob("true-state-*")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert list(true_state(runner, "two-room", smoke_runs)) == first
+    assert list(true_state(runner, "two-room")) == first
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}

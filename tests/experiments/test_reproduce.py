@@ -12,12 +12,10 @@ import pytest
 
 import goalward as gw
 from goalward.core.machine import machine
-from goalward.experiments import ablations, catalog, pictures
-from goalward.experiments.analyses import latent_geometry, pairwise_runs
+from goalward.experiments import ablations, analyses, catalog, pictures
 from goalward.experiments.catalog import ANALYSES, EXPERIMENTS, find_experiments
-from goalward.experiments.experiment import Experiment, Point, Variant
+from goalward.experiments.experiment import Experiment, Point, Variant, as_good
 from goalward.experiments.tables import Table, read_table
-from goalward.experiments.variants import as_good
 
 Reproduce = Callable[..., list[Table]]
 ZERO, GC_IDM = Variant("nothing", "zero"), Variant("ours", "gc-idm")
@@ -89,15 +87,9 @@ def test_every_analysis_finds_its_numbers_and_pictures(
     measure: Reproduce, tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worlds = {"preset": (), "untrained": ablations.UNTRAINED}
-    known = {one.id: one for one in ANALYSES}
-    known["latent-geometry"] = replace(
-        known["latent-geometry"],
-        measure=latent_geometry(worlds),
-        uses=pairwise_runs(worlds.values()),
-    )
+    monkeypatch.setattr(analyses, "WORLDS", worlds)
     # Minutes of CEM, of training, of probes; the references have tests of their own.
     left_out = {"decision-cost", "training-length", "world-models", "true-state", "baselines"}
-    monkeypatch.setattr(catalog, "ANALYSES", tuple(known.values()))
     monkeypatch.setattr(pictures, "SHOWN_PAIRS", 1)
     ids = [one.id for one in ANALYSES if one.id not in left_out]
     found = {table.id: table for table in measure(ids, tasks=["two-room"])}
@@ -140,9 +132,8 @@ def test_every_row_of_the_catalog_runs_and_every_figure_is_drawn(tmp_path: Path)
     assert "Not measured" not in text
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
 def test_what_fails_is_named_and_does_not_stop_the_rest(
-    measure: Reproduce, tables: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+    measure: Reproduce, tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = replace(
         ADDED, id="usual", points=ADDED.points[1:2], variants=(ZERO,), claims=(), timed=False
@@ -155,7 +146,7 @@ def test_what_fails_is_named_and_does_not_stop_the_rest(
     with pytest.raises(
         ValueError, match=r"draw pairs two-room.* goals 5000 steps away: "
     ) as caught:
-        measure(["all"], jobs=jobs)
+        measure(["all"], jobs=2)
     assert "budget" not in str(caught.value) and "\n" not in str(caught.value)
     assert {path.name for path in (tables / "smoke").iterdir()} == {"usual.json.gz"}
 
@@ -181,12 +172,8 @@ def test_experiments_and_tasks_that_do_not_exist_are_refused_before_any_work(
     measure: Reproduce, tables: Path
 ) -> None:
     assert "goal-distance" in [one.id for one in gw.list_experiments()]
-    with pytest.raises(ValueError, match="unknown experiment 'magic'"):
-        measure(["magic"])
     with pytest.raises(ValueError, match="'magic'"):
         measure(["main"], tasks=["magic"])
-    with pytest.raises(ValueError, match="pairs must be at least 1"):
-        measure(["main"], pairs=0)
     with pytest.raises(ValueError, match="none of these experiments is about task cube"):
         measure(["pairwise-noise"], tasks=["cube"])
     assert not tables.exists()

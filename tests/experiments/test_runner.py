@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from goalward.data.episodes import open_episodes
-from goalward.evaluation.simulators import SimulatorController
-from goalward.experiments.experiment import ONNX, RunSpec
-from goalward.experiments.models import preset_run
+from goalward.experiments.experiment import RunSpec, preset_run
 from goalward.experiments.run import do_runs
 from goalward.experiments.runner import Runner
-from goalward.runtime.onnx import OnnxController
 
 GC_IDM = preset_run("two-room")
 
@@ -42,22 +39,6 @@ def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
     # The long preset's usual ones are the smooth ones that its bundled weights were trained on.
     long = replace(runner, preset="cpu-long")
     assert [long.canonical(s) for s in (smooth, noisy, usual)] == [usual, noisy, usual]
-
-
-def test_the_exported_controller_of_a_run_acts_without_torch(smoke_runs: Path) -> None:
-    runner = Runner(preset="smoke", runs=smoke_runs, pairs=2, device="cpu")
-    trained, exported = (
-        runner.controller(replace(GC_IDM, controller=name, seed=42)) for name in ("gc-idm", ONNX)
-    )
-    assert isinstance(exported.controller(), OnnxController)
-    frames = np.stack([pair.goal_frame for pair in runner.pairs_of(GC_IDM).pairs])
-    actions = []
-    for spec in (trained, exported):
-        controller = spec.controller()
-        assert not isinstance(controller, SimulatorController)
-        controller.reset(frames[::-1], 10)
-        actions.append(controller.act(frames, 10))
-    np.testing.assert_allclose(actions[0], actions[1], atol=1e-4)
 
 
 def test_bundled_runs_train_nothing_and_are_of_the_bundled_pairs(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from evaluation_helpers import row
 from goalward.evaluation.results import EpisodeResult
 from goalward.experiments import tables
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import Experiment, Place, Point
+from goalward.experiments.experiment import CEM, GC_IDM, RANDOM, Experiment, Place
 from goalward.experiments.tables import (
     Table,
     entries_of,
@@ -27,13 +27,11 @@ from goalward.experiments.tables import (
     save_table,
     verdicts_of,
 )
-from goalward.experiments.variants import CEM, GC_IDM, RANDOM, more
-from table_helpers import TASKS, a_picture, a_source, a_table, latency
+from table_helpers import TASKS, a_picture, a_source, a_table, latency, of_task
 
 
 def part(task: str, revision: str, **changes: object) -> Table:
-    own = a_table("main").of_task(task)
-    return replace(own, **{"sources": {task: a_source(revision)}, **changes})  # type: ignore[arg-type]
+    return of_task(a_table("main"), task, **{"sources": {task: a_source(revision)}, **changes})
 
 
 def rows(controller: str, wins: int, **changes: object) -> list[EpisodeResult]:
@@ -54,16 +52,13 @@ def complete(experiment: Experiment, tasks: Sequence[str]) -> Table:
             (variant, point.label): rows(variant.controller, 10)
             for point, variant, _ in experiment.runs(task)
         }
-        paired = replace(
-            experiment, claims=tuple(replace(c, unpaired=False) for c in experiment.claims)
-        )
         parts.append(
             replace(
-                a_table(experiment.id).of_task(tasks[0]),
+                of_task(a_table(experiment.id), TASKS[0]),
                 tasks=(task,),
                 sources={task: a_source()},
                 entries=tuple(entries_of(experiment, task, places, {})),
-                verdicts=tuple(verdicts_of(paired, task, places, {})),
+                verdicts=tuple(verdicts_of(experiment, task, places, {})),
             )
         )
     whole = parts[0]
@@ -163,24 +158,6 @@ def test_tasks_with_other_claims_or_entries_do_not_stand_beside_new_ones(tmp_pat
         with pytest.raises(ValueError, match=r"push-t measured with other .*--tasks two-room pu"):
             require_compatible(tmp_path, [replace(budget, tasks=("two-room",))], 10_000)
         require_compatible(tmp_path, [budget], 10_000)  # all are measured again
-
-
-def test_a_claim_about_a_place_that_was_not_measured_is_not_missed() -> None:
-    few = replace(
-        catalog_row("budget"),
-        points=(Point(label="a"), Point(label="b")),
-        claims=(more("x", "a", "b"), more("y", "a", "never")),
-    )
-    assert is_current(complete(few, ("two-room",)), "two-room", few)
-
-
-def test_a_table_states_which_task_has_how_many_pairs() -> None:
-    assert a_table("main").shown_pairs == "4 pairs"
-    sources = {"two-room": a_source(None, 200), "push-t": a_source(None, 100)}
-    mixed = a_table("main", sources=sources)
-    assert mixed.shown_pairs == "200 pairs (two-room), 100 pairs (push-t)"
-    with pytest.raises(ValueError, match="sources must be of two-room, push-t"):
-        replace(mixed, sources={"two-room": a_source()})
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from public_helpers import randomised
-from torch import Tensor
-from world_helpers import tiny_model
+from world_helpers import numbers, tiny_model
 
 from goalward.planning import cost
 from goalward.planning.cost import LatentCost
 from goalward.world.lewm import LeWM
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(name="model", scope="module")

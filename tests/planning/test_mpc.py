@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from goalward.control.controller import ControllerStats
 from goalward.core.arrays import Array
 from goalward.data.windows import ActionScaler
 from goalward.planning.cost import LatentCost
-from goalward.planning.mpc import MPCConfig, MPCController, RawActions
+from goalward.planning.mpc import MPCConfig, MPCController
 from goalward.planning.solvers import CEM, SOLVERS, CostFn, NoiseFn, Plan
 from goalward.world.checkpoint import World
 
@@ -79,12 +78,6 @@ def test_a_plans_25_actions_are_executed_in_order_before_the_next_plan(world: Wo
     assert len(solver.means) == 1 and mpc.stats.plans == (1, 1, 1)
     np.testing.assert_array_equal(mpc.act(FRAMES), actions[0])
     assert len(solver.means) == 2 and mpc.stats.plans == (2, 2, 2)
-
-
-def test_a_single_environment_needs_no_batch_axis(world: World) -> None:
-    mpc = controller(world, Ramp())
-    mpc.reset(GOALS[0], 50)
-    np.testing.assert_allclose(mpc.act(FRAMES[0]), ramp(1)[0], rtol=1e-5)
 
 
 def test_actions_are_clipped_to_the_bounds(world: World) -> None:
@@ -173,24 +166,6 @@ def test_draws_depend_on_the_goal_and_the_seed_alone(world: World) -> None:
     assert not torch.equal(noise(GOALS, seed=1), plain)
 
 
-def test_goals_are_encoded_once_and_frames_only_where_a_plan_starts(world: World) -> None:
-    mpc = controller(world, Ramp(), receding_horizon=1)
-    counts: list[int] = []
-    encode: Callable[[Tensor], Tensor] = mpc.encode
-
-    def counting(frames: Tensor) -> Tensor:
-        counts.append(len(frames))
-        return encode(frames)
-
-    mpc.encode = counting  # type: ignore[assignment]
-    mpc.reset(GOALS, 50)
-    act(mpc, 6)
-    assert sum(counts) == 3 + 3 + 3
-    mpc.reset(GOALS[:1], 50, environments=[2])
-    act(mpc, 1)
-    assert sum(counts) == 3 + 3 + 3 + 1 + 1
-
-
 @torch.no_grad()
 def test_a_plan_is_costed_from_the_present_frame_to_the_goal(world: World) -> None:
     solver = Ramp()
@@ -218,16 +193,6 @@ def test_a_history_has_frames_a_model_step_apart_and_the_executed_actions(world:
     for number, seen, between in ((0, [0], []), (1, [0, 5, 10], [0, 1]), (2, [10, 15, 20], [2, 3])):
         cost = LatentCost(world.model, z[None, seen], goal, actions_BTA=blocks[:, between])
         torch.testing.assert_close(solver.costs[number](plans), cost(plans))
-
-
-def test_environments_of_different_ages_plan_with_the_history_they_have(world: World) -> None:
-    solver = Ramp()
-    mpc = controller(world, solver, receding_horizon=1, history=3)
-    mpc.reset(GOALS, 50)
-    act(mpc, 5)
-    mpc.reset(GOALS[:1], 50, environments=[1])
-    act(mpc, 1)
-    assert [len(mean) for mean in solver.means] == [3, 1, 2]
 
 
 @pytest.mark.parametrize("name", SOLVERS.names())
@@ -270,12 +235,3 @@ def test_unusable_settings_are_refused_by_name(
 def test_a_world_model_without_a_scale_is_refused(world: World) -> None:
     with pytest.raises(ValueError, match="lacks their mean and std"):
         controller(replace(world, actions=None), Ramp())
-
-
-def test_raw_actions_become_blocks_and_come_back(world: World) -> None:
-    raw = RawActions(world, (-1.0, -1.0), (1.0, 1.0))
-    actions = torch.rand(2, 15, 2) * 2 - 1
-    blocks = raw.to_blocks(actions)
-    assert blocks.shape == (2, 3, BLOCK)
-    np.testing.assert_allclose(raw.from_blocks(blocks), actions.numpy(), atol=1e-6)
-    np.testing.assert_allclose(raw.from_blocks(raw.to_blocks(actions * 9)).max(), 1.0)

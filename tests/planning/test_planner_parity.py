@@ -86,11 +86,7 @@ def their_plan(model: Any, name: str, settings: dict[str, Any], start: Tensor) -
     space = gym.spaces.Box(-1, 1, (ENVIRONMENTS, RAW), dtype=np.float32)
     config = PlanConfig(horizon=HORIZON, receding_horizon=HORIZON, action_block=BLOCK // RAW)
     solver.configure(action_space=space, n_envs=ENVIRONMENTS, config=config)
-    info = {
-        "pixels": frames(1),
-        "goal": frames(2),
-        "action": torch.zeros(ENVIRONMENTS, 1, BLOCK),
-    }
+    info = {"pixels": frames(1), "goal": frames(2), "action": torch.zeros(ENVIRONMENTS, 1, BLOCK)}
     return solver.solve(info, init_action=start.clone())["actions"]
 
 

@@ -26,7 +26,6 @@ from goalward.planning.solvers import (
     best_plans,
     coloured,
     register_solver,
-    sample_plans,
 )
 
 TARGETS = torch.tensor([[0.5, -0.3], [-0.8, 0.0], [0.2, 0.7]])  # (B, A)
@@ -156,19 +155,6 @@ def test_unusable_settings_are_refused_by_name(
         solver(**{field: value})
 
 
-def test_the_first_candidate_is_the_mean() -> None:
-    mean, noise = torch.full((1, 2, 3), 4.0), torch.ones(1, 5, 2, 3)
-    plans = sample_plans(mean, torch.full((1, 2, 3), 0.5), noise)
-    assert torch.equal(plans[:, 0], mean) and (plans[:, 1:] == 4.5).all()
-    assert (noise == 1).all()
-
-
-def test_the_best_are_taken_in_order() -> None:
-    plans = torch.arange(8.0).view(2, 4, 1, 1)
-    best, costs = best_plans(plans, torch.tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 9.0, 8.0, 7.0]]), 2)
-    assert best.flatten(1).tolist() == [[3, 1], [4, 7]] and costs.tolist() == [[0, 1], [0, 7]]
-
-
 def test_coloured_noise_lasts_longer_than_white_noise() -> None:
     white = torch.randn(1, 4000, 9, 1, generator=torch.Generator().manual_seed(0))
     kept = {}
@@ -201,10 +187,3 @@ def test_gradient_descent_computes_gradients_under_inference_mode() -> None:
     with torch.inference_mode():
         plan = solve(solver, quadratic(TARGETS), torch.zeros(3, 2, 2), 0, 1, 2)
     torch.testing.assert_close(plan.actions, TARGETS[:, None].expand(-1, 2, -1))
-
-
-def test_what_an_environment_draws_does_not_depend_on_the_others() -> None:
-    start = torch.zeros(2, 2, 3)
-    together, alone = noise(start, 3, 4), noise(start[:1], 4)
-    for _ in range(2):
-        assert torch.equal(together(5)[1], alone(5)[0])

@@ -16,21 +16,18 @@ from goalward.tasks.demonstrations import KINDS, Mixture, RecipeConfig
 from goalward.tasks.task import Simulator
 
 STEPS = 4_000
-NOTHING = {"plain": 0.0, "white_noise": 0.0, "correlated_noise": 0.0, "bursts": 0.0}
+NOTHING: dict[str, Any] = {"plain": 0.0, "white_noise": 0.0, "correlated_noise": 0.0, "bursts": 0.0}
 
 
 class Walks:
     """Stands for a scripted policy: half of full speed, a target every 40 steps."""
 
     def __init__(self, simulator: Any, rng: np.random.Generator, pace: float) -> None:
-        self.pace, self.steps = pace, 0
-
-    @property
-    def targets_reached(self) -> int:
-        return self.steps // 40
+        self.pace, self.steps, self.targets_reached = pace, 0, 0
 
     def __call__(self) -> Array:
         self.steps += 1
+        self.targets_reached = self.steps // 40
         return np.array([0.5 * self.pace, 0.0])
 
 
@@ -112,7 +109,7 @@ def test_every_task_has_a_mixture_whose_pace_and_seed_count(
 ) -> None:
     mixture, running = get_task(task).demonstrators["mixture"], simulator(task)
     assert isinstance(mixture, Mixture)
-    recipe = {**NOTHING, "exploration": 0.0, "plain": 1.0, "rest": 0.0}
+    recipe: dict[str, Any] = {**NOTHING, "exploration": 0.0, "plain": 1.0, "rest": 0.0}
 
     def distance(slowest: float) -> tuple[float, Array]:
         plain = replace(mixture, recipe=RecipeConfig(**recipe, slowest=slowest))

@@ -13,8 +13,8 @@ from goalward.data.episodes import open_episodes
 from goalward.evaluation.pairs import state_rows
 from goalward.tasks import TASKS, get_task
 from goalward.tasks.cube import CubeSimulator
-from goalward.tasks.reacher import JointTargets
-from goalward.tasks.rendering import FastRenderer, decimated_faces
+from goalward.tasks.reacher import joint_torque
+from goalward.tasks.rendering import FastRenderer
 from goalward.tasks.task import Protocol, RenderConfig, Simulator, SuccessChecker
 
 pytest.importorskip("stable_worldmodel")
@@ -165,7 +165,7 @@ def test_without_a_goal_no_step_is_a_success(name: str, simulator: Simulators) -
 
 
 @pytest.mark.parametrize("name", TASK_NAMES)
-@pytest.mark.parametrize("size", [16, 96, 224])
+@pytest.mark.parametrize("size", [16, 224])
 def test_a_frame_has_the_size_that_was_asked_for(name: str, size: int) -> None:
     env = get_task(name).simulator(RenderConfig(image_size=size))
     env.reset(np.random.default_rng(0))
@@ -174,15 +174,6 @@ def test_a_frame_has_the_size_that_was_asked_for(name: str, size: int) -> None:
     assert frame.shape == (size, size, 3)
     assert frame.dtype == np.uint8
     assert frame.std() > 5
-
-
-def test_a_decimated_mesh_keeps_whole_faces_and_knows_where_they_come_from() -> None:
-    near = [[0.1, 0.1, 0.1], [0.2, 0.1, 0.1]]  # share a cell of size 1
-    vertices = np.array([*near, [1.5, 0.5, 0.5], [0.5, 1.5, 0.5]])
-    faces = np.array([[0, 1, 2], [0, 2, 3], [1, 2, 3], [2, 3, 0]])
-    fewer, kept = decimated_faces(vertices, faces, 1.0)
-    assert fewer.tolist() == [[0, 2, 3], [2, 3, 0]]  # one sliver gone, one double gone
-    assert kept.tolist() == [1, 3]
 
 
 def test_a_cube_drawn_with_fewer_faces_looks_like_the_whole_one(simulator: Simulators) -> None:
@@ -217,7 +208,7 @@ def test_reachers_pd_controller_reaches_its_targets(simulator: Simulators) -> No
         goal = env.state()
         env.reset(rng)
         for _ in range(50):
-            env.step(JointTargets.torque(env.state(), goal["qpos"]))
+            env.step(joint_torque(env.state(), goal["qpos"]))
             if task.protocols["moderate"].solved(env.state(), goal):
                 reached += 1
                 break
@@ -260,9 +251,3 @@ def test_a_held_goal_must_be_held_without_a_break() -> None:
 def test_physics_that_a_task_does_not_know_are_refused() -> None:
     with pytest.raises(ValueError, match="task cube has no physics 'swept-disk'"):
         get_task("cube").simulator(RenderConfig(physics="swept-disk"))
-
-
-@pytest.mark.parametrize(("size", "bound"), [(15, "least 16"), (513, "most 512")])
-def test_an_image_size_out_of_range_is_refused(size: int, bound: str) -> None:
-    with pytest.raises(ValueError, match=f"image_size must be at {bound}, got {size}"):
-        RenderConfig(image_size=size)

@@ -82,7 +82,8 @@ def randomise(model: M) -> M:
 
 
 def randomised(config: LeWMConfig) -> LeWM:
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         return randomise(LeWM(config))
 
 

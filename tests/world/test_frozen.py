@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from public_helpers import randomised
 
 from goalward.core.machine import choose_devices
 from goalward.world.checkpoint import world_id
@@ -15,15 +16,7 @@ CPU = torch.device("cpu")
 
 def a_model() -> LeWM:
     """Its BatchNorms do something."""
-    model = LeWM(LeWMConfig(action_dim=2, encoder=ConvConfig(image_size=32, channels=(8, 16))))
-    for norm in model.modules():
-        if isinstance(norm, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
-            assert norm.running_mean is not None and norm.running_var is not None
-            torch.nn.init.uniform_(norm.weight, 0.5, 2.0)
-            torch.nn.init.normal_(norm.bias)
-            torch.nn.init.normal_(norm.running_mean)
-            torch.nn.init.uniform_(norm.running_var, 0.5, 2.0)
-    return model
+    return randomised(LeWMConfig(action_dim=2, encoder=ConvConfig(image_size=32, channels=(8, 16))))
 
 
 def test_frames_are_normalised_as_in_public_checkpoints_and_resized_when_asked() -> None:

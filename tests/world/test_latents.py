@@ -11,17 +11,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from world_helpers import (  # noqa: F401
-    ROWS,
-    dots_fixture,
-    many_dots_fixture,
-    tiny_config,
-    tiny_world_fixture,
-    write_dots,
-)
+from world_helpers import ROWS, tiny_config, write_dots
 
 from artifact_helpers import refusal
-from controller_helpers import dot_latents_fixture  # noqa: F401
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import SplitConfig
 from goalward.world.checkpoint import load_world

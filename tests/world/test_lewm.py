@@ -6,25 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
-from world_helpers import tiny_model
+from public_helpers import randomised
+from world_helpers import numbers, tiny_model
 
 from goalward.world.encoders import ConvConfig, Keypoints, ViTConfig
 from goalward.world.lewm import LeWM, LeWMConfig
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def lively_model() -> LeWM:
-    """A model in evaluation mode whose zero-initialised gates are open."""
-    torch.manual_seed(0)
-    model = LeWM(tiny_model()).eval()
-    with torch.no_grad():
-        for parameter in model.predictor.parameters():
-            parameter.copy_(0.3 * torch.randn_like(parameter))
-    return model
 
 
 def test_a_new_predictor_ignores_actions_and_history() -> None:
@@ -37,7 +23,7 @@ def test_a_new_predictor_ignores_actions_and_history() -> None:
 
 
 def test_a_prediction_depends_on_its_past_and_not_on_its_future() -> None:
-    model = lively_model()
+    model = randomised(tiny_model())
     z, actions = numbers(2, 3, 16), numbers(2, 3, 4)
     before = model.predict(z, actions)
     for later in (z, actions):
@@ -48,7 +34,7 @@ def test_a_prediction_depends_on_its_past_and_not_on_its_future() -> None:
 
 
 def test_a_rollout_is_one_prediction_after_the_other_over_the_last_steps() -> None:
-    model = lively_model()
+    model = randomised(tiny_model())
     z, actions = numbers(2, 2, 16), numbers(2, 5, 4)
     rolled = model.rollout(z, actions)
     latents = list(z.unbind(1))

@@ -56,11 +56,7 @@ def build(config: dict[str, Any]) -> Any:
     assert config["encoder"]["size"] == "tiny" and config["predictor"]["emb_dropout"] == 0
     sizes = {key: config["encoder"][key] for key in ("image_size", "patch_size")}
     vit = transformers.ViTConfig(
-        hidden_size=192,
-        num_hidden_layers=12,
-        num_attention_heads=3,
-        intermediate_size=768,
-        **sizes,
+        hidden_size=192, num_hidden_layers=12, num_attention_heads=3, intermediate_size=768, **sizes
     )
     mask = config["encoder"]["use_mask_token"]
     return TheirLeWM(

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
-from world_helpers import SIDE, tiny_model
+from world_helpers import SIDE, numbers, tiny_model
 
 from goalward.core.distributed import as_only_replica, mean_over_replicas, num_replicas
 from goalward.world.lewm import LeWM
@@ -74,22 +74,12 @@ def test_sigreg_grows_when_latents_are_not_standard_normal(spoil: object) -> Non
     assert sigreg(spoil(latents), directions) > 3 * sigreg(latents, directions)
 
 
-def test_directions_are_unit_vectors_and_follow_their_generator() -> None:
-    drawn = [sample_directions(5, 7, torch.Generator().manual_seed(3)) for _ in range(2)]
-    assert torch.equal(*drawn)
-    torch.testing.assert_close(drawn[0].norm(dim=0), torch.ones(7))
-
-
 def test_vicreg_is_zero_for_white_latents_and_punishes_collapse_and_correlation() -> None:
     white = math.sqrt(8) * torch.linalg.qr(torch.eye(8) - 1 / 8)[0][:, :7] * (1 + 1e-3)
     assert float(vicreg((white - white.mean(0))[None])) < 1e-3
     assert float(vicreg(torch.zeros(1, 8, 4))) == pytest.approx(25 * (1 - 0.01), rel=1e-3)
     one = white[:, :1].expand(-1, 4)
     assert float(vicreg(one[None])) > 2.5
-
-
-def numbers(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
 def test_the_objective_is_the_weighted_sum_of_its_terms_and_trains_both_sides() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from world_helpers import SIDE, dots_fixture, many_dots_fixture, tiny_world_fixture  # noqa: F401
+from world_helpers import SIDE
 
 import goalward as gw
 from goalward.core.tensors import read_tensors
@@ -18,13 +18,7 @@ from goalward.tasks import get_task
 from goalward.world.checkpoint import load_world
 from goalward.world.frozen import normalise
 from goalward.world.latents import embed, open_latents
-from goalward.world.protocol import (
-    ENCODERS,
-    Encoder,
-    FunctionEncoder,
-    WorldModel,
-    register_encoder,
-)
+from goalward.world.protocol import ENCODERS, Encoder, FunctionEncoder, WorldModel, register_encoder
 
 
 def mean_colours(pixels_NCHW: Tensor) -> Tensor:
@@ -70,7 +64,7 @@ def test_a_controller_is_trained_on_a_registered_encoder_and_acts_with_it(
     with pytest.raises(ValueError, match="planning and export need a world model"):
         gw.export(model, tmp_path / "controller.onnx")
     specs, observer = resolve_controllers(get_task("two-room"), [str(path)], seeds=(0,))
-    assert observer is not None and observer.world_id == "mean-colours"
+    assert observer is not None and observer.id == "mean-colours"
     assert [spec.device for spec in specs] == ["cpu"]
     with pytest.raises(ValueError, match="planning and export need a world model"):
         resolve_controllers(get_task("two-room"), ["cem"], seeds=(0,), model=path)

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from world_helpers import dots_fixture, write_dots  # noqa: F401
+from world_helpers import write_dots
 
-from episode_helpers import LENGTHS, merged_fixture  # noqa: F401
+from episode_helpers import LENGTHS
 from goalward.core.arrays import Array
 from goalward.data.episodes import open_episodes
 from goalward.tasks import TASKS, get_task
@@ -21,7 +21,6 @@ from goalward.world.metrics import (
     ProbeScore,
     linear_probe,
     mlp_probe,
-    probe_error,
     probe_outputs,
     probe_rows,
     probe_targets,
@@ -97,13 +96,6 @@ def test_the_mlp_reads_several_measures_of_unlike_scales_at_once() -> None:
     scores = mlp_probe(measures, sample(1, state), sample(2, state), seeded())
     assert [score.target for score in scores] == ["near", "angle", "far"]
     assert all(score.r2 > 0.85 for score in scores)
-
-
-def test_an_error_across_the_seam_of_a_circle_is_small() -> None:
-    true = np.array([[0.0, np.pi - 0.01, 0.0]])
-    read = probe_outputs([ANGLE], {"state": np.array([[0.0, -np.pi + 0.01, 0.0]])})
-    missed = probe_error(ANGLE, read, {"state": true})
-    np.testing.assert_allclose(missed, [[np.rad2deg(0.02)]])
 
 
 def test_an_angle_that_crosses_the_seam_is_read_as_well_as_any_other() -> None:

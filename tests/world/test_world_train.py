@@ -11,40 +11,27 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import h5py
 import numpy as np
 import pytest
 import torch
 import world_helpers
-from world_helpers import dots_fixture, tiny_config, write_dots  # noqa: F401
+from world_helpers import same, tiny_config, weights, write_dots
 
 from goalward.core.artifacts import Stage
 from goalward.core.config import from_json, to_json
-from goalward.core.tensors import read_tensors
 from goalward.core.training import CHECKPOINT
 from goalward.data.episodes import open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
-from goalward.presets import PRESETS, world_config
+from goalward.defaults import PresetName
+from goalward.presets import world_config
 from goalward.world.checkpoint import load_world
 from goalward.world.metrics import validate_world
-from goalward.world.train import (
-    METRICS,
-    ScheduleConfig,
-    WorldConfig,
-    WorldReport,
-    train_world,
-)
+from goalward.world.train import ScheduleConfig, WorldConfig, WorldReport, train_world
 
 Progress = Callable[[int, int, str], None]
-
-
-def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
-    return read_tensors(folder / f"{name}.safetensors")[0]
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def train(
@@ -79,12 +66,11 @@ def test_training_learns_the_dots_place_and_dynamics(
     assert probe.target == "agent" and probe.r2 > 0.97
     near, far = report.metrics.prediction
     assert near.ratio < 0.5 and far.ratio < 0.5
-    assert report.data_share < 0.3
     for name in ("curves.png", "latents.png", "best.safetensors", "last.safetensors"):
         assert (world / name).stat().st_size > 1000
     assert not [path.name for path in world.iterdir() if path.name[0] == "."]
     assert train_world(config, dots, world) == report  # complete: not trained again
-    assert validate_world(world, dots) == report.metrics
+    assert validate_world(load_world(world), dots) == report.metrics
     assert load_world(world).id == report.best_world_id
 
 
@@ -209,7 +195,7 @@ def test_a_model_is_validated_on_the_episodes_that_its_training_held_out(
     report = train(config, dots, tmp_path / "world")
     usual, ours = split_episodes(12).held_out, split_episodes(12, config.split).held_out
     assert usual.tolist() != ours.tolist()
-    assert validate_world(tmp_path / "world", dots) == report.metrics
+    assert validate_world(load_world(tmp_path / "world"), dots) == report.metrics
 
 
 def test_a_task_that_only_the_file_knows_is_trained_without_probes(
@@ -224,17 +210,10 @@ def test_a_task_that_only_the_file_knows_is_trained_without_probes(
         train_world(tiny_config(20), path, tmp_path / "other", task="my-robt")
 
 
-def test_another_configuration_does_not_overwrite_a_training(dots: Path, tmp_path: Path) -> None:
-    train(tiny_config(20), dots, tmp_path / "world")
-    assert (tmp_path / "world" / METRICS).is_file()
-    with pytest.raises(ValueError, match="holds another configuration"):
-        train(tiny_config(40), dots, tmp_path / "world")
-
-
 # Configurations.
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", get_args(PresetName))
 def test_every_preset_is_a_configuration_that_survives_json(name: str, dots: Path) -> None:
     with open_episodes(dots) as episodes:
         for task in ("two-room", None):
@@ -265,16 +244,6 @@ def test_the_paper_preset_is_the_public_configuration(dots: Path) -> None:
     assert objective.inverse_dynamics_weight == 0.0 == objective.reconstruction_weight
     assert not config.uses_bfloat16(torch.device("cpu"))
     assert config.uses_bfloat16(torch.device("cuda"))
-
-
-def test_the_learning_rate_warms_up_and_falls_to_nothing() -> None:
-    for steps in (1, 7, 99, 150, 12_345):
-        odd = ScheduleConfig(steps=steps, lr=1.0, warmup=0.07)
-        assert max(odd.lr_at(step) for step in range(steps)) == 1.0
-    schedule = ScheduleConfig(steps=100, lr=1.0, warmup=0.1)
-    rates = [schedule.lr_at(step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 == max(rates)
-    assert rates[9:] == sorted(rates[9:], reverse=True) and rates[-1] < 1e-3
 
 
 @pytest.mark.parametrize(

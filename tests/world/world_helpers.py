@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from goalward.core.arrays import Array
+from goalward.core.tensors import read_tensors
 from goalward.data.hdf5 import merge_episodes, write_episode
 from goalward.world.checkpoint import save_world
 from goalward.world.encoders import ConvConfig
@@ -71,6 +72,20 @@ def tiny_world_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         save_world(folder, "best", LeWM(tiny_model()), None)
     return folder
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def weights(folder: Path, name: str = "last", part: str = "") -> dict[str, torch.Tensor]:
+    """What a training wrote."""
+    tensors, _ = read_tensors(folder / f"{name}.safetensors")
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(part)}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def tiny_model(action_dim: int = 2) -> LeWMConfig:

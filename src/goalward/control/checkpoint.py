@@ -14,15 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from goalward.control.networks import (
-    GCIDM,
-    GCIDMConfig,
-    HorizonConfig,
-    PairwiseConfig,
-    PairwiseIDM,
-    TimeToGo,
-    TimeToGoConfig,
-)
+from goalward.control.networks import IDM, AnyIDMConfig, HorizonConfig, TimeToGo, TimeToGoConfig
 from goalward.core.artifacts import MANIFEST, open_stage
 from goalward.core.config import canonical, config, parse_config, to_json
 from goalward.core.tensors import (
@@ -52,7 +44,7 @@ class IDMMetadata:
     world_id: str  # of the encoder
     world: LeWMConfig | NamedEncoder
     action_scaler: ActionScaler | None  # of the world model
-    network: GCIDMConfig | PairwiseConfig
+    network: AnyIDMConfig
     time_to_go: TimeToGoConfig | None
     horizon: HorizonConfig
     action_low: tuple[float, ...]
@@ -82,7 +74,7 @@ class TrainedIDM:
 
     metadata: IDMMetadata
     encoder: Encoder  # the world model, or a registered encoder, which the file only names
-    network: GCIDM | PairwiseIDM
+    network: IDM
     time_to_go: TimeToGo | None
     path: Path | None = None  # the file that it was read from
 

@@ -7,6 +7,7 @@ Shapes: B environments, M of them that are asked, A numbers of an action.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,6 +93,52 @@ def stats_of(controller: object) -> ControllerStats:
     return found
 
 
+def chooses_environments(controller: Controller) -> bool:
+    """Whether its `act` can be asked for some of the environments alone."""
+    accepted = inspect.signature(controller.act).parameters.values()
+    return any(one.name == "environments" or one.kind is one.VAR_KEYWORD for one in accepted)
+
+
+class WholeBatch:
+    """Gives a controller that has only `reset(goals, budget)` and `act(frames)` the rest.
+
+    It always acts in all environments: those that wait show their last frames again.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._frames: Array | None = None
+
+    def reset(
+        self, goals: Array, budget: npt.ArrayLike, *, environments: npt.ArrayLike | None = None
+    ) -> None:
+        """Take new goals in all environments."""
+        if environments is not None:
+            raise ValueError("this controller can only start again in all environments")
+        self._controller.reset(goals, budget)
+        self._frames = None
+
+    def act(
+        self,
+        frames: Array,
+        steps_left: npt.ArrayLike | None = None,  # noqa: ARG002 - it counts by itself
+        *,
+        environments: npt.ArrayLike | None = None,
+    ) -> Array:
+        """The next action of the environments that act."""
+        if self._frames is None or environments is None:
+            self._frames = np.array(frames)
+            return self._controller.act(self._frames)
+        where = np.asarray(environments)
+        self._frames[where] = frames
+        return self._controller.act(self._frames)[where]
+
+    @property
+    def stats(self) -> ControllerStats:
+        """What the controller reports."""
+        return stats_of(self._controller)
+
+
 class BatchController(ABC, Generic[State]):
     """A `Controller` that keeps one state for each environment.
 
@@ -129,6 +176,8 @@ class BatchController(ABC, Generic[State]):
             self._states, self._steps_left_B = [*self.start(batch)], budget_M
             self._single = single
             return
+        if not self._states:
+            raise ValueError("there are no environments yet: first call reset without environments")
         where = self._indices(environments, len(batch))
         for k, state in zip(where, self.start(batch), strict=True):
             self._states[k] = state
@@ -157,7 +206,7 @@ class BatchController(ABC, Generic[State]):
         # A spent budget counts as one last step: a caller that goes on has a reason to.
         actions = self.decide(batch, [self._states[k] for k in where], np.maximum(left_M, 1))
         self._steps_left_B[where] = left_M - 1
-        return actions[0] if self._single else actions
+        return actions[0] if single else actions
 
     def _as_batch(self, frames: Array, name: str) -> tuple[Array, bool]:
         """Frames with a batch axis, and whether it had to be added."""
@@ -193,9 +242,10 @@ def _counts(values: npt.ArrayLike, number: int, name: str) -> Index:
         or array.shape not in ((), (number,))
         or not ((array >= 1) & (array <= MOST_STEPS) & (array == np.floor(array))).all()
     ):
+        several = f", or one for each of the {number} goals" if number > 1 else ""
         raise ValueError(
-            f"{name} must be a whole number from 1 to {MOST_STEPS:,}, or {number} of them (one for "
-            f"each goal), got {format_value(values)}"
+            f"{name} must be a whole number from 1 to {MOST_STEPS:,}{several}, got "
+            f"{format_value(values)}"
         )
     return np.broadcast_to(array, (number,)).astype(np.int64)
 

@@ -20,19 +20,8 @@ from goalward.control.checkpoint import TrainedIDM, model_id
 from goalward.control.networks import HorizonConfig
 from goalward.core.config import canonical, to_json
 from goalward.core.files import EMPTY_SEAL, atomic_write, sealed
-from goalward.runtime.onnx import (
-    ACTIONS,
-    CHECKSUM,
-    EXTERNAL,
-    FRAMES,
-    GOALS,
-    INSTALL,
-    LATENTS,
-    METADATA,
-    STEPS,
-    SUFFIX,
-    OnnxMetadata,
-)
+from goalward.runtime import onnx as exported
+from goalward.runtime.onnx import OnnxMetadata
 from goalward.world.frozen import fuse_batchnorm, normalise
 
 EXAMPLES = 2  # of a batch, to trace the graph with: one might be taken for a fixed number
@@ -66,13 +55,15 @@ def export_onnx(
     model: TrainedIDM, path: Path, horizon: HorizonConfig | None = None
 ) -> OnnxMetadata:
     """Write a goal-conditioned model as an ONNX file; `horizon` is by default as trained."""
-    if path.suffix != SUFFIX:
-        raise ValueError(f"{path}: the name of an exported controller must end in {SUFFIX}")
+    if path.suffix != exported.SUFFIX:
+        raise ValueError(
+            f"{path}: the name of an exported controller must end in {exported.SUFFIX}"
+        )
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent}: no such folder; make it first")
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"exporting needs {name}, which is not installed: {INSTALL}")
+            raise ValueError(f"exporting needs {name}, which is not installed: {exported.INSTALL}")
     about = model.metadata
     head = ActionHead(model.network, model.time_to_go, horizon or about.horizon)
     metadata = OnnxMetadata(
@@ -86,11 +77,11 @@ def export_onnx(
         split=to_json(about.split),
     )
     graph = _graph(Decision(model, head).cpu().eval(), metadata)
-    for key, value in ((METADATA, canonical(asdict(metadata))), (CHECKSUM, EMPTY_SEAL)):
-        entry = graph.metadata_props.add()
-        entry.key, entry.value = key, value
+    facts = {exported.METADATA: canonical(asdict(metadata)), exported.CHECKSUM: EMPTY_SEAL}
+    for key, value in facts.items():
+        graph.metadata_props.add(key=key, value=value)
     content = sealed(graph.SerializeToString())
-    assert EXTERNAL not in content, "the file would be refused"
+    assert exported.EXTERNAL not in content, "the file would be refused"
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
     return metadata
@@ -107,8 +98,8 @@ def _graph(decision: Decision, metadata: OnnxMetadata) -> Any:
         program = torch.onnx.export(
             decision,
             (frames, goals, steps),
-            input_names=[FRAMES, GOALS, STEPS],
-            output_names=[ACTIONS, LATENTS],
+            input_names=[exported.FRAMES, exported.GOALS, exported.STEPS],
+            output_names=[exported.ACTIONS, exported.LATENTS],
             dynamic_shapes=({0: number}, {0: number}, {0: number}),
             dynamo=True,
             verbose=False,

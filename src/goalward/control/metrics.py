@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from goalward.control.checkpoint import load_trained_idm
 from goalward.control.goals import Examples, GoalSampler
-from goalward.control.networks import GCIDMConfig, PairwiseConfig, TimeToGo, quantile_steps
+from goalward.control.networks import AnyIDMConfig, TimeToGo, quantile_steps
 from goalward.core import figures as draw
 from goalward.world.checkpoint import Weights
 from goalward.world.latents import Latents, open_latents
@@ -114,12 +114,16 @@ def validate_controller(
     if not torch.isfinite(examples.z).all():
         raise ValueError(f"{latents}: latents hold NaN or infinity; embed again")
     std_D = torch.tensor(found.metadata.std, device=device)
-    noise = tuple(noise_error(model.network, examples, std_D, s, seed=seed) for s in sigmas)
-    return replace(measure(model.network, model.time_to_go, examples), noise=noise)
+    noise = []
+    for sigma in sigmas:  # a seed's draws are the same for any sigma, but for scale (App. D.3)
+        noisy = examples.noisy(sigma * std_D, torch.Generator(device).manual_seed(seed))
+        error = _error(ALL, predict(model.network, noisy), noisy.actions)
+        noise.append(NoiseError(sigma=sigma, error=error))
+    return replace(measure(model.network, model.time_to_go, examples), noise=tuple(noise))
 
 
 def goal_sampler(
-    latents: Latents, network: GCIDMConfig | PairwiseConfig, device: torch.device
+    latents: Latents, network: AnyIDMConfig, device: torch.device
 ) -> Callable[[Index], GoalSampler]:
     """Draws a network's examples from chosen episodes; the latents are on the device once."""
     return partial(
@@ -174,14 +178,6 @@ def predict(network: nn.Module, examples: Examples) -> Tensor:
     with torch.inference_mode():
         batches = zip(*(tensor.split(BATCH) for tensor in inputs), strict=True)
         return torch.cat([network(*batch) for batch in batches])
-
-
-def noise_error(
-    network: nn.Module, examples: Examples, std_D: Tensor, sigma: float, *, seed: int
-) -> NoiseError:
-    """Errors under noise; a seed's draws are the same for any sigma, but for scale (App. D.3)."""
-    noisy = examples.noisy(sigma * std_D, torch.Generator(std_D.device).manual_seed(seed))
-    return NoiseError(sigma=sigma, error=_error(ALL, predict(network, noisy), noisy.actions))
 
 
 def time_to_go_metrics(head: TimeToGo, examples: Examples) -> TimeToGoMetrics:

@@ -269,6 +269,10 @@ class TimeToGo(PairNetwork):
         super().__init__(latent_dim, config, max_horizon)
 
 
+IDM = GCIDM | PairwiseIDM
+AnyIDMConfig = GCIDMConfig | PairwiseConfig
+
+
 def quantile_steps(logits_BH: Tensor, quantile: float) -> Tensor:
     """The least number of steps that is enough with this probability: (B,) int64, from 1 on."""
     cumulative_BH = logits_BH.softmax(dim=1).cumsum(dim=1)

@@ -43,21 +43,15 @@ class SwmPolicy:
             if name not in info:
                 raise ValueError(f"the observations have no {name!r}, only: {', '.join(info)}")
         frames, goals = _latest(info["pixels"]), _latest(info["goal"])
-        self._reset_where_needed(goals, info.get("_needs_flush"))
-        return self._controller.act(frames)
-
-    def _reset_where_needed(self, goals: Array, started: Any) -> None:
-        """Reset where an episode has started or the goal has changed."""
         if self._goals is None or self._goals.shape != goals.shape:
             self._controller.reset(goals, self._budget)
         else:
             changed = (self._goals != goals).reshape(len(goals), -1).any(axis=1)
-            if started is not None:
-                changed |= np.asarray(started, dtype=bool)
-            if changed.any():
-                where = np.flatnonzero(changed)
+            changed |= np.asarray(info.get("_needs_flush", False), dtype=bool)
+            if (where := np.flatnonzero(changed)).size:
                 self._controller.reset(goals[where], self._budget, environments=where)
         self._goals = goals.copy()
+        return self._controller.act(frames)
 
 
 def _latest(frames: Any) -> Array:

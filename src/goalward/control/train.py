@@ -14,33 +14,16 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from goalward import defaults
-from goalward.control.checkpoint import (
-    STAGE,
-    IDMMetadata,
-    TrainedIDM,
-    new_idm,
-    save_trained_idm,
-)
+from goalward.control import metrics
+from goalward.control.checkpoint import STAGE, IDMMetadata, TrainedIDM, new_idm, save_trained_idm
 from goalward.control.controller import Index
 from goalward.control.goals import Examples
-from goalward.control.metrics import (
-    CPU,
-    NETWORK,
-    TIME_TO_GO,
-    ActionMetrics,
-    ControllerMetrics,
-    TimeToGoMetrics,
-    balanced_error,
-    goal_sampler,
-    measure,
-    save_curves,
-)
+from goalward.control.metrics import CPU, NETWORK, TIME_TO_GO, ControllerMetrics
 from goalward.control.networks import (
-    GCIDM,
-    GCIDMConfig,
+    IDM,
+    AnyIDMConfig,
     HorizonConfig,
     PairwiseConfig,
-    PairwiseIDM,
     TimeToGo,
     TimeToGoConfig,
 )
@@ -59,15 +42,7 @@ from goalward.core.config import (
 )
 from goalward.core.curves import LogTarget, Row, SendRow, log_to, require_log_package
 from goalward.core.random import generator, torch_seed
-from goalward.core.training import (
-    CHECKPOINT,
-    OnProgress,
-    Part,
-    Schedule,
-    Trainer,
-    cosine_lr,
-    progress_of,
-)
+from goalward.core.training import CHECKPOINT, OnProgress, Part, Schedule, Trainer, cosine_lr
 from goalward.world.checkpoint import World
 from goalward.world.latents import Latents, open_latents
 from goalward.world.lewm import num_parameters
@@ -111,7 +86,7 @@ class NoiseConfig:
 class ControllerConfig:
     """One training of an inverse dynamics model."""
 
-    network: GCIDMConfig | PairwiseConfig
+    network: AnyIDMConfig
     schedule: IDMSchedule
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     standardise: bool = True  # latents by their training mean and standard deviation
@@ -138,7 +113,7 @@ class Training:
         self,
         config: ControllerConfig,
         latents: Latents,
-        network: GCIDM | PairwiseIDM,
+        network: IDM,
         folder: Path,
         *,
         device: torch.device = CPU,
@@ -147,7 +122,7 @@ class Training:
         self.config, self.device = config, device
         self.network, self.time_to_go = network, time_to_go
         chosen = training_episodes(latents, config)
-        sampler = goal_sampler(latents, config.network, device)
+        sampler = metrics.goal_sampler(latents, config.network, device)
         self.num_episodes, self.sampler = len(chosen), sampler(chosen)
         # The same examples whatever the training's seed.
         rng = self._rng("validation", 0, config.network.max_horizon)
@@ -171,14 +146,13 @@ class Training:
         send: SendRow | None = None,
     ) -> None:
         """Train to the end."""
-        trainer = self.trainer
-        show = progress_of(trainer, on_progress, lambda row: f"error {row[NETWORK]:.3g}")
-        trainer.fit(
+        self.trainer.fit(
             lambda steps: map(self.draw, steps),
             self.validate,
             validate_at=self.config.schedule.validate_at(),
             save_seconds=save_seconds,
-            on_losses=show,
+            note=lambda row: f"error {row[NETWORK]:.3g}",
+            on_progress=on_progress,
             send=send,
         )
 
@@ -198,7 +172,7 @@ class Training:
         return torch.Generator(self.device).manual_seed(seed)
 
     def _losses(
-        self, part: str, module: GCIDM | PairwiseIDM | TimeToGo, examples: Examples, step: int
+        self, part: str, module: IDM | TimeToGo, examples: Examples, step: int
     ) -> Mapping[str, Tensor]:
         torch.manual_seed(torch_seed(f"controller-dropout-{part}", self.config.seed, step))
         outputs = module(examples.z, examples.z_goal, examples.steps)
@@ -209,7 +183,7 @@ class Training:
 
     def measure(self) -> ControllerMetrics:
         """Errors on validation episodes of the weights as they are now."""
-        return measure(self.network, self.time_to_go, self.validation)
+        return metrics.measure(self.network, self.time_to_go, self.validation)
 
     def validate(self) -> Row:
         """The figures of `measure` that the curves show."""
@@ -217,7 +191,7 @@ class Training:
         row = {
             "validation/r2": found.errors[0].r2,
             f"validation/{NETWORK}": found.errors[0].mse,
-            BEST_BY[NETWORK]: balanced_error(found.errors),
+            BEST_BY[NETWORK]: metrics.balanced_error(found.errors),
         }
         if found.time_to_go is not None:
             row[BEST_BY[TIME_TO_GO]] = found.time_to_go.loss
@@ -247,8 +221,8 @@ class ControllerReport:
     examples_per_second: float
     train_episodes: int
     train_rows: int
-    errors: tuple[ActionMetrics, ...]  # all horizons first
-    time_to_go: TimeToGoMetrics | None
+    errors: tuple[metrics.ActionMetrics, ...]  # all horizons first
+    time_to_go: metrics.TimeToGoMetrics | None
 
 
 def train_controller(
@@ -355,6 +329,7 @@ def _conclude(training: Training, model: TrainedIDM, folder: Path, *, pictures: 
     )
     write_json(folder / METRICS, to_json(report))
     if pictures:
-        kind = "GC-IDM" if isinstance(model.network, GCIDM) else "Pairwise model"
+        pairwise = isinstance(training.config.network, PairwiseConfig)
+        kind = "Pairwise model" if pairwise else "GC-IDM"
         title = f"{kind} on {report.task or 'a dataset'}"
-        save_curves(folder / CURVES, title, trainer.history, found)
+        metrics.save_curves(folder / CURVES, title, trainer.history, found)

@@ -18,7 +18,7 @@ def as_array(values: object, name: str) -> Array:
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # the last two from torch's tensors
-        raise ValueError(f"{name} cannot be an array: {one_line(str(error))}") from error
+        raise ValueError(f"{name} must be an array; NumPy says: {one_line(str(error))}") from error
 
 
 def real_array(values: object, name: str, *shape: int | str) -> Array:
@@ -31,6 +31,11 @@ def real_array(values: object, name: str, *shape: int | str) -> Array:
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")
     return array
+
+
+def spread(number: int, limit: int) -> list[int]:
+    """At most `limit` of the indices below `number`, evenly spaced, the ends among them."""
+    return np.unique(np.linspace(0, number - 1, limit).round().astype(int)).tolist()
 
 
 def indices(values: object, name: str, limit: int) -> npt.NDArray[np.int64]:

@@ -114,7 +114,7 @@ class Stage:
     @property
     def id(self) -> str:
         """The hash of stage name, version, config and inputs."""
-        return content_id(self._identity())
+        return str(self._identity()["id"])
 
     @property
     def partial(self) -> Path:
@@ -160,14 +160,16 @@ class Stage:
                 raise
 
     def _identity(self) -> dict[str, Any]:
+        """The content of `config.json`."""
         config, inputs = to_json(self.config), dict(self.inputs)
-        return {"stage": self.name, "version": self.version, "config": config, "inputs": inputs}
+        asked = {"stage": self.name, "version": self.version, "config": config, "inputs": inputs}
+        return {"id": content_id(asked), **asked}
 
     def _check_same(self, folder: Path) -> None:
-        found = _read_identity(folder)
+        found, asked = _read_identity(folder), self._identity()
         _check_name(folder, found["stage"], self.name)
-        if found != {"id": self.id, **self._identity()}:
-            changes = differences(_by_key(found), _by_key(self._identity())) or "its id is damaged"
+        if found != asked:
+            changes = differences(_by_key(found), _by_key(asked)) or "its id is damaged"
             raise ValueError(f"{folder}: holds another configuration ({changes}); {REDO}")
 
     def _open_partial(self) -> dict[str, float]:
@@ -176,25 +178,20 @@ class Stage:
         for leftover in self.partial.glob(".*.tmp"):  # of a writer that was killed
             leftover.unlink()
         if _is_empty(self.partial):
-            write_json(self.partial / CONFIG, {"id": self.id, **self._identity()})
+            write_json(self.partial / CONFIG, self._identity())
         self._check_same(self.partial)
         (self.partial / MANIFEST).unlink(missing_ok=True)  # if killed just before the rename
-        if not (self.partial / PROGRESS).exists():
-            return {"seconds": 0.0, "peak_memory_mb": 0.0}
-        earlier: dict[str, float] = read_json(self.partial / PROGRESS)
-        return earlier
+        progress, nothing = self.partial / PROGRESS, {"seconds": 0.0, "peak_memory_mb": 0.0}
+        return read_json(progress) if progress.exists() else nothing
 
     def _complete(self, effort: dict[str, float], revision: str | None) -> None:
         assert not (self.partial / MANIFEST).exists(), f"{MANIFEST} is no name for payload"
         self._check_same(self.partial)  # nor is config.json
-        names = _files(self.partial)
-        for name in names:
-            fsync(self.partial / name)
-        for folder, _, _ in os.walk(self.partial, topdown=False):
-            fsync(Path(folder))
+        for path in (*self.partial.rglob("*"), self.partial):
+            fsync(path)
         record = _Record(
             **effort,
-            files={name: _record(self.partial / name) for name in names},
+            files={name: _record(self.partial / name) for name in _files(self.partial)},
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             git_revision=revision,
             versions=library_versions(),

@@ -15,15 +15,7 @@ from functools import cache, reduce, wraps
 from operator import or_
 from pathlib import Path
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -87,16 +79,15 @@ def check_values(types: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         types: Annotations by argument, as `typing.get_type_hints(function, include_extras=True)`.
         values: Arguments, each of which has an annotation.
     """
-    for key, value in values.items():
-        _check_value(key, _checkable(types[key]), value)
-
-
-def _check_value(key: str, hint: Any, value: Any) -> None:
+    keys = [*values]
     try:
-        _adapter(hint).validate_python((value,))
+        _adapter(*(_checkable(types[key]) for key in keys)).validate_python((*values.values(),))
     except ValidationError as error:
-        named = [ErrorDetails({**e, "loc": (key, *e["loc"][1:])}) for e in error.errors()]
-        raise ValueError(error_line(object, {key: value}, named)) from None
+        named = [
+            ErrorDetails({**e, "loc": (keys[int(e["loc"][0])], *e["loc"][1:])})
+            for e in error.errors()
+        ]
+        raise ValueError(error_line(object, values, named)) from None
 
 
 def _checkable(hint: Any) -> Any:
@@ -109,8 +100,8 @@ def _checkable(hint: Any) -> Any:
         return Annotated[with_ranges]
     if isinstance(hint, type) and not arguments and hint.__module__ not in STANDARD_MODULES:
         return InstanceOf[hint]  # type: ignore[misc]
-    if get_origin(hint) in (Sequence, tuple, list):
-        return get_origin(hint)[tuple(map(_checkable, arguments))]
+    if get_origin(hint) is Sequence:
+        return Sequence[_checkable(arguments[0])]  # type: ignore[misc]
     return hint
 
 
@@ -139,10 +130,10 @@ def from_json(cls: type[T], data: Any) -> T:
 
 
 @cache
-def _adapter(hint: Any) -> TypeAdapter[tuple[Any]]:
+def _adapter(*hints: Any) -> TypeAdapter[tuple[Any, ...]]:
     # In a tuple, because pydantic gives the strict settings to plain dataclasses only inside
     # another type.
-    return TypeAdapter(tuple[hint], config=STRICT)
+    return TypeAdapter(tuple[hints], config=STRICT)  # type: ignore[valid-type]
 
 
 def _plain(value: Any) -> Any:
@@ -186,8 +177,8 @@ def override(config: T, assignments: Sequence[str]) -> T:
             place = place.get(parent) if isinstance(place, dict) else None
         if not isinstance(place, dict) or last not in place:
             names = _leaves(data).keys()
-            hint = did_you_mean(name, names) or f", there are: {', '.join(sorted(names))}"
-            raise ValueError(f"{key_name(name)}: no such value{hint}")
+            hint = did_you_mean(name, names) or f"; known settings: {', '.join(sorted(names))}"
+            raise ValueError(f"unknown setting {format_value(name)}{hint}")
         try:
             place[last] = _loads(text)
         except (ValueError, RecursionError):  # no JSON, or too many digits or brackets

@@ -64,7 +64,7 @@ def error_line(cls: type, data: Any, errors: Sequence[ErrorDetails]) -> str:
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A hint at the most similar of the known names; empty if none is similar."""
     near = difflib.get_close_matches(str(name), [*known], n=1)
-    return f", did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def dotted(place: Place) -> str:

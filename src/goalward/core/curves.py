@@ -75,31 +75,26 @@ def log_to(target: LogTarget | None, stage: Stage, *, first_step: int) -> Iterat
     """
     if target is None:
         yield None
-    elif target == "tensorboard":
-        events = stage.partial / "tensorboard"
-        writer = _import(target).SummaryWriter(str(events), purge_step=first_step)
+        return
+    module = _import(target)
+    if target == "tensorboard":
+        events = str(stage.partial / "tensorboard")
+        writer = module.SummaryWriter(events, purge_step=first_step)
 
-        def add(row: Row) -> None:
-            for key, value in _values(row):
-                writer.add_scalar(key, value, int(row["step"]))
+        def log(values: Row, step: int) -> None:
+            for key, value in values.items():
+                writer.add_scalar(key, value, step)
 
-        try:
-            yield add
-        finally:
-            writer.close()
+        close = writer.close
     else:
-        module, name = _import(target), f"{stage.folder} {stage.id[:8]}"
+        name, config = f"{stage.folder} {stage.id[:8]}", to_json(stage.config)
         more = {"id": stage.id, "mode": _wandb_mode()} if target == "wandb" else {}
-        config = to_json(stage.config)
         module.init(project=PROJECT, name=name, config=config, resume="allow", **more)
-        try:
-            yield lambda row: module.log(dict(_values(row)), step=int(row["step"]))
-        finally:
-            module.finish()
-
-
-def _values(row: Row) -> list[tuple[str, float]]:
-    return [(key, value) for key, value in row.items() if key != "step"]
+        log, close = module.log, module.finish
+    try:
+        yield lambda row: log({k: v for k, v in row.items() if k != "step"}, step=int(row["step"]))
+    finally:
+        close()
 
 
 def _line(row: Row) -> str:

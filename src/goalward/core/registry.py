@@ -28,21 +28,32 @@ class Registry(Generic[Thing]):
         kind: The word for such an object in messages, such as "task".
         ours: Places of the objects that come with goalward, by name.
         accepts: Whether an object is of this kind.
+        also: Another registry, whose names are known here too.
     """
 
-    def __init__(self, kind: str, ours: Mapping[str, str], accepts: Callable[[Any], bool]) -> None:
-        self._kind, self._ours, self._accepts = kind, dict(ours), accepts
+    def __init__(
+        self,
+        kind: str,
+        ours: Mapping[str, str],
+        accepts: Callable[[Any], bool],
+        *,
+        also: Registry[Any] | None = None,
+    ) -> None:
+        self._kind, self._ours, self._accepts, self._also = kind, dict(ours), accepts, also
         self._found: dict[str, Thing] = {}
         self._loaded: dict[str, Thing] = {}  # by place
 
     def __contains__(self, name: object) -> bool:
+        return self._has(name) or (self._also is not None and name in self._also)
+
+    def _has(self, name: object) -> bool:
         return name in self._found or name in self._places()
 
     def register(self, name: str, thing: Thing) -> None:
         """Give a name to an object; replaces an earlier object of this name."""
         if not name or not isinstance(name, str) or any(c in name for c in ":=, ") or "/" in name:
             raise ValueError(
-                f"a {self._kind}'s name must be a text without spaces and the characters :=,/ , "
+                f"a {self._kind}'s name must be a string without spaces and without : = , / , "
                 f"got {format_value(name)}"
             )
         self._found[name] = self._checked(thing, name)
@@ -50,6 +61,9 @@ class Registry(Generic[Thing]):
     def get(self, name: str) -> Thing:
         """The object of a name or a place; an unknown name is refused with the nearest one."""
         text = name if isinstance(name, str) else ""
+        if self._also is not None and text in self._also and not self._has(text):
+            found: Thing = self._also.get(text)
+            return found
         if text not in self._found:
             place = self._places().get(text, text if ":" in text else None)
             if place is None:
@@ -63,7 +77,8 @@ class Registry(Generic[Thing]):
 
     def names(self) -> tuple[str, ...]:
         """Every known name: ours first."""
-        return tuple(dict.fromkeys([*self._places(), *(n for n in self._found if ":" not in n)]))
+        own = [*self._places(), *(name for name in self._found if ":" not in name)]
+        return tuple(dict.fromkeys([*own, *(() if self._also is None else self._also.names())]))
 
     def _places(self) -> dict[str, str]:
         foreign = entry_points(group=f"goalward.{self._kind}s")
@@ -78,7 +93,7 @@ class Registry(Generic[Thing]):
         near = difflib.get_close_matches(name, self.names(), n=1, cutoff=0.3)
         hint = f"did you mean {near[0]!r}? " if near else ""
         return (
-            f"{hint}there are: {', '.join(self.names())}; "
+            f"{hint}known {self._kind}s: {', '.join(self.names())}; "
             "your own is package.module:NAME or path/to/file.py:NAME"
         )
 

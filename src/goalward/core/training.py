@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -46,30 +46,6 @@ class Schedule:
     def lr_at(self, step: int) -> float:
         """The learning rate of step 0, 1, ..."""
         return cosine_lr(step, self.steps, self.lr)
-
-
-def progress_of(
-    trainer: Trainer[Any],
-    on_progress: OnProgress | None,
-    note: Callable[[Row], str],
-    *,
-    frames: int = 1,
-) -> Callable[[Row], None]:
-    """What shows a row of losses as progress of this session.
-
-    Args:
-        trainer: Before its first step of the session.
-        on_progress: Receives the steps done, the examples of this session, and the note.
-        note: Sums a row of losses up in a few words.
-        frames: That an example counts as.
-    """
-    first, size = trainer.done, trainer.schedule.batch * frames
-
-    def show(row: Row) -> None:
-        if on_progress is not None:
-            on_progress(trainer.done, (trainer.done - first) * size, note(row))
-
-    return show
 
 
 def cosine_lr(step: int, steps: int, lr: float, *, warmup: int = 0, final: float = 0.0) -> float:
@@ -126,7 +102,9 @@ class Trainer(Generic[Batch]):
         *,
         validate_at: Collection[int],
         save_seconds: float,
-        on_losses: Callable[[Row], None],
+        note: Callable[[Row], str],
+        on_progress: OnProgress | None = None,
+        frames: int = 1,
         send: SendRow | None = None,
     ) -> None:
         """Train to the end.
@@ -136,7 +114,9 @@ class Trainer(Generic[Batch]):
             validate: Gives the validation metrics of the current weights.
             validate_at: Numbers of steps after which to validate.
             save_seconds: Between two checkpoints.
-            on_losses: Called with every row of losses; it may raise.
+            note: Sums a row of losses up in a few words; it may raise.
+            on_progress: Receives the steps done, the examples of this session, and the note.
+            frames: That an example counts as.
             send: Where curves go beside the folder.
 
         Refuses to continue when a loss, a validation metric or a weight is not finite.
@@ -145,7 +125,7 @@ class Trainer(Generic[Batch]):
         last = self.history[-1] if self.history else {"seconds": 0.0, "data_seconds": 0.0}
         started, waited = perf_counter() - last["seconds"], last["data_seconds"]
         losses, saved = list[Tensors](), perf_counter()
-        steps = range(self.done, self.schedule.steps)
+        first, steps = self.done, range(self.done, self.schedule.steps)
         coming = iter(batches(steps))
         for step in steps:
             asked = perf_counter()
@@ -160,7 +140,9 @@ class Trainer(Generic[Batch]):
             if may_save:
                 losses.clear()
                 row = self._finite({**clock, "lr": self.schedule.lr_at(step), **means})
-                on_losses(row)
+                text = note(row)
+                if on_progress is not None:
+                    on_progress(self.done, (self.done - first) * self.schedule.batch * frames, text)
                 if curves is not None:
                     curves.add(row)
             if self.done in validate_at and curves is not None:

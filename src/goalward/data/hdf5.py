@@ -175,7 +175,7 @@ def _check_attributes(attributes: Mapping[str, str]) -> None:
     for name, value in attributes.items():
         _check_name("attribute", name)
         if not isinstance(value, str):
-            raise ValueError(f"attribute {name!r} must be a text, got {format_value(value)}")
+            raise ValueError(f"attribute {name!r} must be a string, got {format_value(value)}")
 
 
 def _check_name(what: str, name: object) -> None:

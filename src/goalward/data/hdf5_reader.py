@@ -186,7 +186,10 @@ def _episode_lengths(path: Path, datasets: Mapping[str, Any]) -> Index:
     """Read `ep_len` and check that with `ep_offset` the episodes follow one another: (E,)."""
     if "ep_len" not in datasets:
         held = ", ".join(sorted(datasets)) or "nothing"
-        raise ValueError(f"{path} is no episode file: it has no dataset 'ep_len', only {held}")
+        raise ValueError(
+            f"{path} is no episode file: it has no dataset 'ep_len', only {held}; write one with "
+            "goalward.write_episodes"
+        )
     found = np.asarray(datasets["ep_len"][()])
     if found.ndim != 1 or not found.size or found.dtype.kind not in "iu" or min(found) < 1:
         raise ValueError(f"{path}: 'ep_len' must hold a length of at least 1 for each episode")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from goalward.core.arrays import Array
+from goalward.core.arrays import Array, spread
 from goalward.core.files import atomic_write
 from goalward.data.episodes import Episodes
 from goalward.data.windows import require_finite_actions, sizes
@@ -134,20 +134,18 @@ def _summarise_actions(episodes: Episodes) -> ActionSummary | None:
 
 def save_contact_sheet(episodes: Episodes, path: Path) -> None:
     """Write evenly spaced frames (columns) of evenly spaced episodes (rows) as a PNG."""
-    last = episodes.num_episodes - 1
-    chosen = np.unique(np.linspace(0, last, EPISODES_SHOWN).round().astype(int))
+    chosen = spread(episodes.num_episodes, EPISODES_SHOWN)
     size = (MARGIN + FRAMES_SHOWN * (TILE + GAP), len(chosen) * (TILE + GAP + HEADER))
     sheet = Image.new("RGB", size, BACKGROUND)
     for row, episode in enumerate(chosen):
-        end = episodes.lengths[episode] - 1
-        steps = np.unique(np.linspace(0, end, FRAMES_SHOWN).round().astype(int))
+        steps = spread(episodes.lengths[episode], FRAMES_SHOWN)
         frames = episodes.rows("pixels", episodes.offsets[episode] + steps)
-        _draw_row(sheet, row * (TILE + GAP + HEADER), int(episode), steps, frames)
+        _draw_row(sheet, row * (TILE + GAP + HEADER), episode, steps, frames)
     with atomic_write(path) as temporary:
         sheet.save(temporary, format="PNG")
 
 
-def _draw_row(sheet: Image.Image, top: int, episode: int, steps: Array, frames: Array) -> None:
+def _draw_row(sheet: Image.Image, top: int, episode: int, steps: list[int], frames: Array) -> None:
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
     pen.text((8, top + HEADER + TILE // 2 - 8), f"ep {episode}", fill=INK, font=font)
     for column, (step, frame) in enumerate(zip(steps, frames, strict=True)):

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goalward.core.arrays import Array
 from goalward.core.config import PositiveFloat, config
 from goalward.core.random import generator
 from goalward.data.episodes import Episodes, Index
@@ -80,7 +79,9 @@ class Windows:
         self.frames = frames
         self.frameskip = frameskip
         self._episodes = episodes
-        self._actions = _scaled_actions(episodes, scale)
+        actions = (episodes.read("action") - np.array(scale.mean)) / np.array(scale.std)
+        actions[episodes.offsets + episodes.lengths - 1] = 0.0  # has no action, and none is used
+        self._actions = actions.astype(np.float32)
         self._starts = episodes.window_starts((frames - 1) * frameskip + 1, chosen)
         if not len(self._starts):
             raise ValueError(
@@ -120,8 +121,6 @@ def action_scale(episodes: Episodes, chosen: Index) -> ActionScaler:
 
 def batch_numbers(num_windows: int, batch: int, *, seed: int, step: int) -> Index:
     """The windows of a step's batch: every epoch goes through them once, in a new order."""
-    if batch > num_windows:
-        raise ValueError(f"a batch needs {batch} windows, but there are {num_windows}")
     epoch, place = divmod(step, num_windows // batch)
     return _epoch_order(num_windows, seed, epoch)[place * batch : (place + 1) * batch]
 
@@ -155,15 +154,3 @@ def require_finite_actions(episodes: Episodes) -> None:
 @lru_cache(maxsize=1)
 def _epoch_order(num_windows: int, seed: int, epoch: int) -> Index:
     return generator("world-windows", seed, epoch).permutation(num_windows)
-
-
-def _scaled_actions(episodes: Episodes, scale: ActionScaler) -> Array:
-    actions = episodes.read("action")
-    if actions.ndim != 2 or actions.shape[1] != len(scale.mean):
-        raise ValueError(
-            f"{episodes.path}: actions have shape {actions.shape[1:]}, expected {len(scale.mean)} "
-            "numbers; use the dataset that belongs to these weights"
-        )
-    scaled = (actions - np.array(scale.mean)) / np.array(scale.std)
-    scaled[episodes.offsets + episodes.lengths - 1] = 0.0  # has no action, and none is used
-    return scaled.astype(np.float32)

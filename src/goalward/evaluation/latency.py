@@ -6,7 +6,6 @@ Times include everything from uint8 frames to actions: preprocessing, encoding a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -70,7 +69,11 @@ def measure_latency(
     can_measure_memory = restart_peak()
     seconds, plans = [], [stats_of(controller).plans]
     for _ in range(decisions):
-        seconds.append(_seconds(lambda: controller.act(frames, budget)))
+        _synchronise()
+        started = time.perf_counter()
+        controller.act(frames, budget)
+        _synchronise()
+        seconds.append(time.perf_counter() - started)
         plans.append(stats_of(controller).plans)
     planned = [after is None or after != before for before, after in pairwise(plans)]
     shared = 1000 * np.array(seconds) / len(frames)
@@ -83,14 +86,6 @@ def measure_latency(
         plan=float(np.median(shared[planned])),
         memory_mb=peak_since_restart_mb() if can_measure_memory else None,
     )
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    _synchronise()
-    started = time.perf_counter()
-    call()
-    _synchronise()
-    return time.perf_counter() - started
 
 
 def _synchronise() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,14 +20,7 @@ import numpy as np
 from goalward import defaults
 from goalward.core.array_files import read_arrays, write_arrays
 from goalward.core.arrays import Array
-from goalward.core.config import (
-    NonNegative,
-    Positive,
-    canonical,
-    config,
-    parse_config,
-    to_json,
-)
+from goalward.core.config import NonNegative, Positive, canonical, config, parse_config, to_json
 from goalward.core.random import generator
 from goalward.data.episodes import Episodes, episodes_id, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
@@ -152,20 +146,18 @@ def draw_starts(episodes: Episodes, wanted: PairsConfig) -> Array:
             f"asked for {wanted.count} pairs, but {len(admitted)} of the {len(every)} pairs in "
             f"{episodes.path} are admitted; ask for fewer or collect more episodes"
         )
-    return _one_an_episode_first(admitted, episodes, generator("pairs", wanted.seed))[
-        : wanted.count
-    ]
+    shuffled = generator("pairs", wanted.seed).permutation(admitted)
+    return _one_an_episode_first(shuffled, episodes)[: wanted.count]
 
 
-def _one_an_episode_first(rows: Array, episodes: Episodes, rng: np.random.Generator) -> Array:
-    """Rows in random order, but every episode's first before any episode's second."""
-    shuffled = rng.permutation(rows)
-    owner = _owners(shuffled, episodes)
-    by_owner = np.argsort(owner, kind="stable")
-    _, first, counts = np.unique(owner[by_owner], return_index=True, return_counts=True)
-    turn = np.empty(len(rows), dtype=np.int64)
-    turn[by_owner] = np.arange(len(rows)) - np.repeat(first, counts)
-    return shuffled[np.argsort(turn, kind="stable")]
+def _one_an_episode_first(rows: Array, episodes: Episodes) -> Array:
+    """The rows with every episode's first before any episode's second."""
+    seen: Counter[int] = Counter()
+    turns = []
+    for episode in _owners(rows, episodes).tolist():
+        turns.append(seen[episode])
+        seen[episode] += 1
+    return rows[np.argsort(turns, kind="stable")]
 
 
 def _owners(rows: Array, episodes: Episodes) -> Array:
@@ -192,23 +184,20 @@ def state_rows(episodes: Episodes, task: Task, index: Array) -> State:
             f"{episodes.path} lacks the column {lacking[0]!r}, which task {task.name} needs; "
             f"it has: {', '.join(episodes.columns)}"
         )
-    known = [name for name in task.state_columns if name in episodes.columns]
-    return {name: _state_column(episodes, task, name, index) for name in known}
-
-
-def _state_column(episodes: Episodes, task: Task, name: str, index: Array) -> Array:
-    shape, width = episodes.columns[name].shape, task.state_columns[name]
-    if shape != (width,):
-        raise ValueError(
-            f"{episodes.path}: a row of column {name!r} has shape {shape}, but task {task.name} "
-            f"needs ({width},); is this a file of another task?"
-        )
-    values = episodes.rows(name, index)
-    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
-    if bad.size:
-        row = np.asarray(index)[bad[0]]
-        raise ValueError(f"{episodes.path}: row {row} of column {name!r} holds NaN or infinity")
-    return values
+    found = {}
+    for name in [name for name in task.state_columns if name in episodes.columns]:
+        shape, width = episodes.columns[name].shape, task.state_columns[name]
+        if shape != (width,):
+            raise ValueError(
+                f"{episodes.path}: a row of column {name!r} has shape {shape}, but task "
+                f"{task.name} needs ({width},); is this a file of another task?"
+            )
+        found[name] = episodes.rows(name, index)
+        bad = np.flatnonzero(~np.isfinite(found[name]).all(axis=1))
+        if bad.size:
+            row = np.asarray(index)[bad[0]]
+            raise ValueError(f"{episodes.path}: row {row} of column {name!r} holds NaN or infinity")
+    return found
 
 
 def save_pairs(path: Path, pairs: Pairs) -> None:
@@ -226,7 +215,10 @@ def load_pairs(path: Path) -> Pairs:
         raise ValueError(f"{path}: not a file of pairs; pass one that `goalward evaluate` wrote")
     metadata = parse_config(PairsMetadata, header[METADATA].encode(), path)
     side, task = metadata.render.image_size, get_task(metadata.config.task)
-    start, goal = (_columns(arrays, prefix) for prefix in (START, GOAL))
+    start, goal = (
+        {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+        for prefix in (START, GOAL)
+    )
     if missing := [name for name in task.restore_columns if name not in start]:
         raise ValueError(f"{path}: lacks {missing[0]!r}, which task {task.name} needs; {REMEDY}")
     frames = np.frombuffer(zlib.decompress(arrays[GOAL_FRAMES].tobytes()), np.uint8)
@@ -261,9 +253,3 @@ def _pairs(
         )
         for k in range(len(episode))
     )
-
-
-def _columns(arrays: Mapping[str, Array], prefix: str) -> State:
-    """The arrays whose names begin so, without the beginning."""
-    chosen = (name for name in arrays if name.startswith(prefix))
-    return {name.removeprefix(prefix): arrays[name] for name in chosen}

@@ -24,16 +24,10 @@ from goalward.core.config import (
 )
 from goalward.core.files import CHECKSUM, EMPTY_SEAL, require_sealed, sealed
 from goalward.core.machine import Provenance
+from goalward.evaluation import statistics
 from goalward.evaluation.latency import Latency, SpeedUp
 from goalward.evaluation.pairs import Pair, Pairs
-from goalward.evaluation.statistics import (
-    Difference,
-    Rate,
-    by_pair,
-    paired_difference,
-    pairs_design,
-    success_rate,
-)
+from goalward.evaluation.statistics import Difference, Rate
 from goalward.tasks.task import Task, every_pair
 
 RESULTS = "results"  # the folder of the rows
@@ -178,7 +172,7 @@ class Results:
 
     def compare(self, controller: str, other: str) -> Difference:
         """The success of a controller minus that of another, on the same pairs."""
-        return paired_difference(self.of(controller), self.of(other))
+        return statistics.paired_difference(self.of(controller), self.of(other))
 
     def speed_ups(self) -> dict[str, SpeedUp]:
         """How many times faster than CEM each controller is; empty without CEM."""
@@ -204,14 +198,16 @@ def summarise_method(
     """One line of the table, from the rows of all seeds of a controller; at least one."""
     seeds = sorted({row.seed for row in rows})
     by_seed = [np.mean([r.success for r in rows if r.seed == seed]) for seed in seeds]
-    each = by_pair(rows)
+    each = statistics.by_pair(rows)
     spent = [r.batched_latency_ms * r.steps for r in rows if r.batched_latency_ms is not None]
     timed_steps = sum(r.steps for r in rows if r.batched_latency_ms is not None)
     return MethodSummary(
         method=rows[0].method,
         subset=subset,
         seeds=len(seeds),
-        rate=success_rate(sum(each.values()), len(each), design=pairs_design(rows, each)),
+        rate=statistics.success_rate(
+            sum(each.values()), len(each), design=statistics.pairs_design(rows, each)
+        ),
         seed_std=float(np.std(by_seed, ddof=1)) if len(seeds) > 1 else None,
         steps=float(np.mean([row.steps for row in rows])),
         success_steps=_mean([row.steps for row in rows if row.success]),
@@ -221,7 +217,7 @@ def summarise_method(
         plans=_mean([row.plans for row in rows]),
         predictor_calls=float(np.mean([row.predictor_calls for row in rows])),
         batched_latency_ms=sum(spent) / timed_steps if spent else None,
-        difference=paired_difference(rows, reference) if reference else None,
+        difference=statistics.paired_difference(rows, reference) if reference else None,
     )
 
 

@@ -107,27 +107,18 @@ def run_batch(
         if not active:
             break
         frames = np.stack([results[k][-1].frame for k in active])
-        actions, spent = _decide(controller, frames, active, batch[0].recorded.shape[1])
+        actions: Sequence[Array | None] = [None] * len(active)
+        if not isinstance(controller, SimulatorController):
+            begun = time.perf_counter()
+            found = controller.act(frames, environments=active)
+            spent = (time.perf_counter() - begun) / len(active)
+            wanted = (len(active), batch[0].recorded.shape[1])
+            actions = [*real_array(found, "the controller's actions", *wanted)]
+            for k in active:
+                seconds[k] += spent
         for k, result in pool.step(dict(zip(active, actions, strict=True))).items():
             results[k].append(result)
-            seconds[k] += spent
     return [
-        Episode(pair=pair.number, results=tuple(found), decision_seconds=None if inside else spent)
-        for pair, found, spent in zip(batch, results, seconds, strict=True)
+        Episode(pair=pair.number, results=tuple(shown), decision_seconds=None if inside else spent)
+        for pair, shown, spent in zip(batch, results, seconds, strict=True)
     ]
-
-
-def _decide(
-    controller: Controller | SimulatorController,
-    frames: Array,
-    environments: list[int],
-    action_dim: int,
-) -> tuple[Sequence[Array | None], float]:
-    """An action for each environment, and the seconds that each one took."""
-    if isinstance(controller, SimulatorController):
-        return [None] * len(environments), 0.0
-    started = time.perf_counter()
-    actions = controller.act(frames, environments=environments)
-    seconds = (time.perf_counter() - started) / len(environments)
-    wanted = (len(environments), action_dim)
-    return [*real_array(actions, "the controller's actions", *wanted)], seconds

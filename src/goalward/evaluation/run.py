@@ -7,9 +7,10 @@ Running it again runs what is missing; other controllers can be added later.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,7 @@ import torch
 from goalward import defaults
 from goalward.bundle import bundled_pairs
 from goalward.control.controller import stats_of
-from goalward.core.config import (
-    content_id,
-    differences,
-    from_json,
-    read_json,
-    to_json,
-    write_json,
-)
+from goalward.core.config import content_id, differences, from_json, read_json, to_json, write_json
 from goalward.core.machine import Provenance, processor, this_provenance
 from goalward.data.episodes import episodes_id, open_episodes
 from goalward.evaluation.latency import Latency, measure_latency
@@ -49,7 +43,9 @@ from goalward.evaluation.rollout import (
     run_batch,
 )
 from goalward.evaluation.simulators import SimulatorController, SimulatorPools
-from goalward.evaluation.specs import ControllerSpec, Observer, first_seeds
+from goalward.evaluation.specs import ControllerSpec, first_seeds
+from goalward.world.frozen import FrameEncoder
+from goalward.world.protocol import Encoder
 
 LATENCY = "latency-{}.json"
 TIMED_DECISIONS = 50  # two plans of the paper's planners
@@ -93,7 +89,13 @@ class EvaluationConfig:
     pairs: Pairs
     budget: int
     num_envs: int  # that run side by side
-    observer: Observer | None = None  # measures latent distances, outside the controllers' time
+    observer: Encoder | None = None  # measures latent distances, outside the controllers' time
+
+    @cached_property
+    def observe(self) -> FrameEncoder:
+        """Frames to the observer's latents."""
+        assert self.observer is not None
+        return FrameEncoder(self.observer)
 
     def run_id(self, spec: ControllerSpec) -> str:
         """The hash of everything that a controller's rows depend on."""
@@ -106,7 +108,7 @@ class EvaluationConfig:
             "pairs": self.pairs.id,
             "budget": self.budget,
             "num_envs": self.num_envs,
-            "observer": None if self.observer is None else self.observer.world_id,
+            "observer": None if self.observer is None else self.observer.id,
         }
         return content_id(about)
 
@@ -122,7 +124,7 @@ def evaluate(
     pairs: Pairs,
     specs: Sequence[ControllerSpec],
     *,
-    observer: Observer | None = None,
+    observer: Encoder | None = None,
     budget: int = defaults.BUDGET,
     num_envs: int = defaults.NUM_ENVS,
     workers: int = 1,
@@ -146,15 +148,10 @@ def evaluate(
     """
     number = min(num_envs, len(pairs))
     config = EvaluationConfig(pairs=pairs, budget=budget, num_envs=number, observer=observer)
-    counts = [0, 0]  # episodes, and new ones
-
-    def tick(name: str, found: int, new: int) -> None:
-        counts[:] = counts[0] + found + new, counts[1] + new
-        if on_progress is not None:
-            on_progress(counts[0], counts[1], name)
-
+    show = on_progress or (lambda *_: None)
     rows: list[EpisodeResult] = []
     provenance: dict[str, list[Provenance]] = {}
+    new = 0
     with (
         tempfile.TemporaryDirectory() as temporary,
         SimulatorPools(workers) if pools is None else nullcontext(pools) as opened,
@@ -165,7 +162,15 @@ def evaluate(
             save_pairs(kept / PAIRS, pairs)
         for spec in specs:
             file = config.file(kept, spec)
-            rows += _run_controller(config, spec, opened, file, tick)
+            known = {row.pair: row for row in file.read()}
+            show(len(rows) + len(known), new, spec.name)
+            for measured in _run_missing(config, spec, opened, known.keys()):
+                file.add_provenance(this_provenance())
+                file.append(measured)
+                known |= {row.pair: row for row in measured}
+                new += len(measured)
+                show(len(rows) + len(known), new, spec.name)
+            rows += [known[pair.number] for pair in pairs.pairs]
             provenance.setdefault(spec.name, []).extend(file.provenance())
         latency = compare_latencies(kept, config, specs) if timed else {}
     return Results(
@@ -173,32 +178,20 @@ def evaluate(
     )
 
 
-def _run_controller(
-    config: EvaluationConfig,
-    spec: ControllerSpec,
-    pools: SimulatorPools,
-    file: ResultsFile,
-    tick: Callable[[str, int, int], None],
-) -> list[EpisodeResult]:
-    """Run the pairs that have no row yet; returns all rows, by pair."""
-    rows = {row.pair: row for row in file.read()}
-    tick(spec.name, len(rows), 0)
+def _run_missing(
+    config: EvaluationConfig, spec: ControllerSpec, pools: SimulatorPools, known: Set[int]
+) -> Iterator[list[EpisodeResult]]:
+    """Run every batch with a pair that has no row yet, and give these pairs' rows."""
     controller, simulators = None, pools.use(*config.pairs.setting, config.num_envs)
     for batch in batches(config.pairs.pairs, config.num_envs):
-        missing = [k for k, pair in enumerate(batch) if pair.number not in rows]
-        if not missing:
-            continue
-        controller, keep_frames = controller or spec.controller(), config.observer is not None
-        episodes = run_batch(
-            controller, simulators, batch, budget=config.budget, keep_frames=keep_frames
-        )
-        stats = stats_of(controller)
-        new = [_row(config, spec, batch[k], episodes[k], stats.of(k)) for k in missing]
-        file.add_provenance(this_provenance())
-        file.append(new)
-        rows |= {row.pair: row for row in new}
-        tick(spec.name, 0, len(new))
-    return [rows[pair.number] for pair in config.pairs.pairs]
+        missing = [k for k, pair in enumerate(batch) if pair.number not in known]
+        if missing:
+            controller, keep_frames = controller or spec.controller(), config.observer is not None
+            episodes = run_batch(
+                controller, simulators, batch, budget=config.budget, keep_frames=keep_frames
+            )
+            stats = stats_of(controller)
+            yield [_row(config, spec, batch[k], episodes[k], stats.of(k)) for k in missing]
 
 
 def _row(
@@ -225,22 +218,18 @@ def _row(
         errors=final_errors(config.pairs.task.probe_targets, episode.rows[-1], pair.goal),
         batched_latency_ms=None if seconds is None else 1000 * seconds / episode.steps,
         **computed,
-        **_latent_measures(config.observer, pair, episode),
+        **_latent_measures(config, pair, episode),
     )
 
 
-def _latent_measures(observer: Observer | None, pair: Pair, episode: Episode) -> Mapping[str, Any]:
-    if observer is None:
+def _latent_measures(config: EvaluationConfig, pair: Pair, episode: Episode) -> dict[str, Any]:
+    if config.observer is None:
         return {"monotonic": None, "approach_rate": None, "latent_distance": None}
     frames = np.concatenate([pair.goal_frame[None], episode.frames])
-    z_ND = observer.encode(torch.from_numpy(frames)).cpu().numpy()
+    z_ND = config.observe(torch.from_numpy(frames)).cpu().numpy()
     distances = np.linalg.norm(z_ND[1:] - z_ND[0], axis=1)
     rate = approach_rate(distances)
-    return {
-        "monotonic": rate == 1,
-        "approach_rate": rate,
-        "latent_distance": float(distances[-1]),
-    }
+    return {"monotonic": rate == 1, "approach_rate": rate, "latent_distance": float(distances[-1])}
 
 
 def compare_latencies(
@@ -256,19 +245,18 @@ def compare_latencies(
     now = _circumstances(specs)
     known = read_json(path, seal=True) if path.exists() else {}
     if known.get("circumstances") != now:
-        timed = {spec.name: _timed(config, spec) for spec in first}
-        latency = {name: to_json(one) for name, one in timed.items() if one is not None}
+        frame, latency = config.pairs.pairs[0].goal_frame[None], {}
+        for spec in first:
+            controller = spec.controller()
+            if not isinstance(controller, SimulatorController):
+                latency[spec.name] = to_json(
+                    measure_latency(
+                        controller, frame, decisions=TIMED_DECISIONS, budget=config.budget
+                    )
+                )
         known = {"circumstances": now, "latency": latency}
         write_json(path, known, seal=True)
     return {name: from_json(Latency, one) for name, one in known["latency"].items()}
-
-
-def _timed(config: EvaluationConfig, spec: ControllerSpec) -> Latency | None:
-    controller = spec.controller()
-    if isinstance(controller, SimulatorController):
-        return None
-    frame = config.pairs.pairs[0].goal_frame[None]
-    return measure_latency(controller, frame, decisions=TIMED_DECISIONS, budget=config.budget)
 
 
 def _circumstances(specs: Sequence[ControllerSpec]) -> dict[str, Any]:

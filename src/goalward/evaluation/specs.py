@@ -1,11 +1,12 @@
 """Controllers by name, path, place or object: what an evaluation runs.
 
-What a name may stand for is in `evaluation/kinds.py`.
+What a name may stand for is in `evaluation/controllers.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,27 +18,27 @@ import torch
 
 from goalward.bundle import controller_path
 from goalward.control.checkpoint import TrainedIDM, load_trained_idm, model_id
-from goalward.control.controller import Controller
+from goalward.control.controller import Controller, WholeBatch, chooses_environments
 from goalward.control.networks import HorizonConfig, PairwiseIDM
 from goalward.core.checks import format_value
 from goalward.core.config import from_json, override
 from goalward.core.machine import choose_device
 from goalward.data.splits import SplitConfig
-from goalward.evaluation.kinds import (
+from goalward.evaluation.controllers import (
     CONTROLLERS,
     AnyController,
     ControllerInputs,
     ControllerKind,
-    Need,
     NoConfig,
     acts,
+    controller_kind,
 )
 from goalward.evaluation.simulators import SimulatorController, scripted_policy
 from goalward.runtime.onnx import SUFFIX, OnnxController
 from goalward.tasks import get_task
 from goalward.tasks.task import Task
 from goalward.world.checkpoint import World, load_world
-from goalward.world.frozen import FrameEncoder, device_of
+from goalward.world.frozen import device_of
 from goalward.world.protocol import Encoder
 
 if TYPE_CHECKING:
@@ -65,21 +66,17 @@ class ControllerSpec:
         """A new controller."""
         made = self.make(self.seed)
         if not isinstance(made, SimulatorController) and not acts(made):
-            raise ValueError(f"{self.name} gives no controller, but {format_value(made)}")
-        return made
+            raise ValueError(
+                f"{self.name} must make an object with reset and act, got {format_value(made)}"
+            )
+        if isinstance(made, SimulatorController) or chooses_environments(made):
+            return made
+        return WholeBatch(made)
 
     @property
     def device(self) -> str:
         """Where it computes."""
         return "cpu" if self.encoder is None else str(device_of(self.encoder))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observer:
-    """An encoder to measure latent distances with, the same for all controllers."""
-
-    world_id: str
-    encode: FrameEncoder
 
 
 def resolve_controllers(
@@ -90,8 +87,8 @@ def resolve_controllers(
     device: str = "auto",
     split: SplitConfig | None = None,
     model: Path | TrainedIDM | None = None,
-) -> tuple[list[ControllerSpec], Observer | None]:
-    """Every controller with each of its seeds, and what measures latent distances.
+) -> tuple[list[ControllerSpec], Encoder | None]:
+    """Every controller with each of its seeds, and the encoder to measure latent distances with.
 
     A controller that draws nothing has the first seed alone. Several of the same name with other
     models (`gc-idm:model=PATH`) are one controller, and have a seed each.
@@ -116,10 +113,7 @@ def resolve_controllers(
     for spec in specs:
         spec.controller()  # refuses unusable settings before anything runs
     encoders = (*(spec.encoder for spec in specs), *(found.encoder for found in known))
-    encoder = next((found for found in encoders if found is not None), None)
-    if encoder is None:
-        return specs, None
-    return specs, Observer(world_id=encoder.id, encode=FrameEncoder(encoder))
+    return specs, next((found for found in encoders if found is not None), None)
 
 
 def require_known(controllers: Sequence[Any], task: Task) -> None:
@@ -185,12 +179,6 @@ class Context:
     model: TrainedIDM | None = None
     _loaded: dict[Path, TrainedIDM] = field(default_factory=dict)
 
-    def loaders(self, needs: Need | None) -> dict[str, Callable[[Path], TrainedIDM | World]]:
-        """What a controller's settings may name, by key."""
-        if needs is None:
-            return {}
-        return {"model": self.load, **({"world": self.load_world} if needs == "world" else {})}
-
     def load(self, path: Path) -> TrainedIDM:
         """A trained model, if it fits."""
         if path not in self._loaded:
@@ -216,10 +204,12 @@ class Context:
     ) -> None:
         """Refuse a model of another task, or one that may have been trained on the pairs."""
         own = self.task
-        if own is not None and (task not in (None, own.name) or action_dim != own.action_dim):
+        if own is not None and task not in (None, own.name):
+            raise ValueError(f"{where}: trained on task {task}, not on {own.name}")
+        if own is not None and action_dim != own.action_dim:
             raise ValueError(
-                f"{where}: trained on task {task} with actions of {action_dim} numbers, "
-                f"not on {own.name} with {own.action_dim}"
+                f"{where}: trained for actions of {action_dim} numbers; task {own.name} has "
+                f"{own.action_dim}"
             )
         if self.split not in (None, split):
             raise ValueError(
@@ -258,8 +248,13 @@ def _read(what: Any, context: Context) -> ControllerSpec | _Wanted:
     kind = _kind(name, context.task)
     if not isinstance(kind, ControllerKind):
         return _of_object(kind, name)
+    loaders: dict[str, Callable[[Path], TrainedIDM | World]] = {}
+    if kind.needs is not None:
+        loaders["model"] = context.load
+    if kind.needs == "world":
+        loaders["world"] = context.load_world
     model: TrainedIDM | World | None = None
-    for key, load in context.loaders(kind.needs).items():
+    for key, load in loaders.items():
         for setting in [one for one in settings if one.startswith(f"{key}=")]:
             settings.remove(setting)
             model = load(Path(setting.partition("=")[2]))
@@ -272,7 +267,7 @@ def _split(text: str) -> tuple[str, list[str]]:
     if name not in CONTROLLERS:
         before, _, last = text.rpartition(":")
         name, rest = (before, last) if "=" in last and before else (text, "")
-    return name, [part for part in rest.split(",") if part]
+    return name, [part for part in re.split(r",(?=[\w.]+=)", rest) if part]
 
 
 def _path(name: str, task: Task | None) -> Path | None:
@@ -292,7 +287,7 @@ def _path(name: str, task: Task | None) -> Path | None:
 def _kind(name: str, task: Task | None) -> Any:
     """What is registered under a name or lies at a place, or a scripted baseline of the task."""
     if task is None or name not in task.scripted_baselines:
-        return CONTROLLERS.get(name)
+        return controller_kind(name)
     policy = SimulatorController(policy=partial(scripted_policy, name))
     return ControllerKind(make=lambda *_: policy, draws=False)
 
@@ -311,8 +306,7 @@ def _complete(
         return wanted
     name, kind = wanted.name, wanted.kind
     model = wanted.model or _first(name, kind, known)
-    trained = model if isinstance(model, TrainedIDM) else None
-    encoder = model.encoder if isinstance(model, TrainedIDM) else model
+    trained, encoder = (model, model.encoder) if isinstance(model, TrainedIDM) else (None, model)
     if trained is not None and kind.needs == "world":
         encoder = trained.world  # refuses an encoder that predicts nothing
     if trained is not None:

@@ -52,13 +52,7 @@ class Strip:
 
 
 def save_filmstrip(
-    path: Path,
-    start: Array,
-    goal: Array,
-    strips: Sequence[Strip],
-    *,
-    title: str,
-    columns: int = 10,
+    path: Path, start: Array, goal: Array, strips: Sequence[Strip], *, title: str, columns: int = 10
 ) -> None:
     """Write a PNG: start and goal, then a row of evenly spaced frames for each strip.
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from goalward.experiments.experiment import Experiment, Point
-from goalward.experiments.paper import (
-    NO_NOISE,
-    column,
-    pairwise_figure,
-    planning_figure,
-    schedule_figure,
-)
-from goalward.experiments.variants import (
+from goalward.experiments.experiment import (
     CEM,
     EASIER,
     GC_IDM,
@@ -21,8 +13,9 @@ from goalward.experiments.variants import (
     LINES,
     PUSH_T,
     RANDOM,
-    TASKS,
     TIME_TO_GO,
+    Experiment,
+    Point,
     as_good,
     more,
 )
@@ -58,7 +51,7 @@ def trained(name: str, values: Sequence[Any]) -> tuple[Point, ...]:
 
 def budget_point(label: str, *changes: str) -> Point:
     """A point whose controller has the budget horizon only, and does not learn the time to go."""
-    return Point(label=label, changes={"controller_changes": (*changes, *WITHOUT_TIME_TO_GO)})
+    return Point(label, {"controller_changes": (*changes, *WITHOUT_TIME_TO_GO)})
 
 
 ABLATIONS: tuple[Experiment, ...] = (
@@ -68,9 +61,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table 3: short horizons are worse, 50 is enough",
         axis="H_max",
         points=trained("network.max_horizon", (5, 10, 25, 50, 100)),
-        variants=(GC_IDM,),
-        tasks=TASKS,
-        figure=column("table_hmax", "hmax"),
+        chart="line",
         claims=(
             more("H_max 50 succeeds more often than 5", "50", "5"),
             as_good("H_max 50 succeeds as often as 100", "50", "100"),
@@ -83,9 +74,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         "public datasets, which are larger than a CPU preset's 250 to 4,000 episodes)",
         axis="share",
         points=trained("data_fraction", (0.01, 0.05, 0.1, 0.25, 0.5, 1.0)),
-        variants=(GC_IDM,),
-        tasks=TASKS,
-        figure=column("table_data_efficiency", "fraction"),
+        chart="line",
         claims=(
             as_good(
                 "a twentieth of the episodes is as good as all",
@@ -103,9 +92,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table E: no noise is best, or as good as any",
         axis="sigma",
         points=trained("noise.sigma", (0.0, 0.01, 0.05, 0.1, 0.2, 0.5)),
-        variants=(GC_IDM,),
-        tasks=TASKS,
-        figure=column("table_gcidm_noise", "sigma"),
+        chart="line",
         claims=(
             more("no noise is better than 0.5", "0", "0.5", tasks=PUSH_T),
             as_good("no noise is as good as 0.1", "0", "0.1"),
@@ -117,7 +104,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table I: it recovers nothing of what noise costs",
         axis="sigma",
         points=(
-            Point(label=NO_NOISE),
+            Point("none"),
             *(
                 budget_point(
                     f"{schedule} {sigma:g}", f"noise.sigma={sigma}", f"noise.schedule={schedule}"
@@ -126,15 +113,11 @@ ABLATIONS: tuple[Experiment, ...] = (
                 for sigma in (0.05, 0.1, 0.2)
             ),
         ),
-        variants=(GC_IDM,),
-        tasks=TASKS,
-        figure=schedule_figure,
-        chart="bars",
         claims=(
             as_good(
                 "fixed noise of 0.2 is as good as noise of up to 0.2", "fixed 0.2", "uniform 0.2"
             ),
-            as_good("no noise is as good as noise of up to 0.2", NO_NOISE, "uniform 0.2"),
+            as_good("no noise is as good as noise of up to 0.2", "none", "uniform 0.2"),
         ),
     ),
     Experiment(
@@ -152,12 +135,8 @@ ABLATIONS: tuple[Experiment, ...] = (
                 "network.hidden_dim=1024",
                 "network.num_layers=4",
             ),
-            Point(label="hmax50"),
+            Point("hmax50"),
         ),
-        variants=(GC_IDM,),
-        tasks=TASKS,
-        figure=column("table_horizon_embedding", "variants"),
-        chart="bars",
         claims=tuple(
             more(
                 f"training on goals up to 50 steps away is better than on {less}",
@@ -176,9 +155,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table H: width hardly matters, not even on Push-T",
         axis="hidden units",
         points=trained("network.hidden_dim", (128, 256, 512, 1024)),
-        variants=(GC_IDM,),
-        tasks=TASKS,
-        figure=column("table_arch_width", "hidden"),
+        chart="line",
         claims=(
             as_good("128 units are as good as 512", "128", "512"),
             as_good("512 units are as good as 1024", "512", "1024"),
@@ -190,9 +167,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Table H: Push-T gains with depth, from 70.5% with one layer to 87.5% with five",
         axis="layers",
         points=trained("network.num_layers", (1, 2, 3, 4, 5)),
-        variants=(GC_IDM,),
-        tasks=TASKS,
-        figure=column("table_arch_depth", "layers"),
+        chart="line",
         claims=(
             more("three layers are better than one", "3", "1", tasks=PUSH_T),
             as_good("three layers are as good as five", "3", "5", tasks=EASIER),
@@ -203,11 +178,9 @@ ABLATIONS: tuple[Experiment, ...] = (
         title="Straight lines in latent space, decoded by the pairwise model",
         paper="Table C: refining and choosing help, and stay far below CEM",
         axis="",
-        points=(Point(label="success", changes={"controller_changes": NOISY}),),
+        points=(Point("success", {"controller_changes": NOISY}),),
         variants=(*LINES, CEM),
         tasks=("two-room",),
-        figure=planning_figure,
-        chart="bars",
         claims=(
             more("refining and choosing help", (LINES[-1], "success"), (LINE, "success")),
             more("CEM is better than the best line", (CEM, "success"), (LINES[-1], "success")),
@@ -221,7 +194,7 @@ ABLATIONS: tuple[Experiment, ...] = (
         points=trained("noise.sigma", (0.0, 0.1, 0.2, 0.5, 0.8, 1.0, 1.5, 2.0)),
         variants=(LINE,),
         tasks=("two-room",),
-        figure=pairwise_figure,
+        chart="line",
         claims=(
             more(
                 "the pairwise model plans better with noise of 1.5 than without",
@@ -236,26 +209,23 @@ ABLATIONS: tuple[Experiment, ...] = (
         paper="Not in the paper: search needs a model of actions that nobody demonstrated",
         axis="demonstrations",
         points=(
-            Point(label="smooth", changes={"demonstrator": "pusher"}),
-            Point(label="noisy", changes={"demonstrator": "noisy-pusher"}),
+            Point("smooth", {"demonstrator": "pusher"}),
+            Point("noisy", {"demonstrator": "noisy-pusher"}),
         ),
         variants=(GC_IDM, TIME_TO_GO, CEM, RANDOM),
         tasks=PUSH_T,
-        chart="bars",
         claims=(
             more(
                 "CEM does better on noisy demonstrations",
                 (CEM, "noisy"),
                 (CEM, "smooth"),
                 ours=True,
-                unpaired=True,
             ),
             as_good(
                 "noisy demonstrations are as good for GC-IDM as smooth ones",
                 "noisy",
                 "smooth",
                 ours=True,
-                unpaired=True,
             ),
             as_good(
                 "on noisy demonstrations GC-IDM is as good as CEM",
@@ -270,13 +240,8 @@ ABLATIONS: tuple[Experiment, ...] = (
         title="Geometry of the latents that the inverse model needs",
         paper="Left open by the paper",
         axis="world model",
-        points=tuple(
-            Point(label=name, changes={"world_changes": changes})
-            for name, changes in WORLDS.items()
-        ),
+        points=tuple(Point(name, {"world_changes": changes}) for name, changes in WORLDS.items()),
         variants=(GC_IDM, TIME_TO_GO),
-        tasks=TASKS,
-        chart="bars",
         claims=tuple(
             more(
                 f"GC-IDM succeeds more often on latents of {one} than of {other}",

@@ -5,8 +5,8 @@ Shapes: N latents, D latent numbers, A numbers of an action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,10 +19,19 @@ from goalward.evaluation.latency import WARM_UP, Latency, SpeedUp, measure_laten
 from goalward.evaluation.pairs import Pair
 from goalward.evaluation.run import TIMED_DECISIONS
 from goalward.evaluation.simulators import SimulatorPools
-from goalward.experiments.experiment import Measurement, Metric, RunSpec, row_metrics
-from goalward.experiments.paper import paper_tables
+from goalward.experiments.ablations import WORLDS
+from goalward.experiments.experiment import (
+    CEM,
+    EXPORTED,
+    GC_IDM,
+    LINE,
+    TIME_TO_GO,
+    Beside,
+    Row,
+    RunSpec,
+)
+from goalward.experiments.paper import paper_numbers
 from goalward.experiments.runner import Runner
-from goalward.experiments.variants import CEM, EXPORTED, GC_IDM, LINE, TIME_TO_GO
 from goalward.planning.mpc import MPCConfig
 from goalward.world.frozen import FrameEncoder
 
@@ -33,55 +42,12 @@ BATCHES = (1, PAPER_BATCH)  # environments at once; the paper has 200, too
 TIMED = (GC_IDM, TIME_TO_GO, EXPORTED, CEM)
 
 
-def gc_idm_runs(task: str) -> list[RunSpec]:
-    """The preset's GC-IDM."""
-    return [RunSpec(task=task, controller=TIME_TO_GO.controller)]
-
-
-def pairwise_runs(
-    worlds: Iterable[tuple[str, ...]] = ((),), changes: Iterable[tuple[str, ...]] = ((),)
-) -> Callable[[str], list[RunSpec]]:
-    """Runs with a pairwise model for each world model and each change to its own configuration."""
-    found = [(world, change) for world in worlds for change in changes]
-    return lambda task: [
-        RunSpec(
-            task=task, controller=LINE.controller, world_changes=world, controller_changes=change
-        )
-        for world, change in found
-    ]
-
-
-def oracle_noise(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
-    """Errors of the pairwise model on true pairs of latents, under growing noise."""
-    known, device = paper_tables()["table_oracle_noise"], choose_device(runner.device)
-    one_step, block = pairwise_runs(changes=((), BLOCK))(task)
-    latents = runner.pipeline(one_step).latents().folder
-    found = validate_controller(
-        runner.trained(one_step),
-        latents,
-        sigmas=[float(sigma) for sigma in known["test_sigma"]],
-        device=device,
-    )
-    for place, noisy in enumerate(found.noise):
-        paper = {name: float(known[name][place]) for name in ("mse", "cos", "r2")}
-        yield from _errors(task, f"{noisy.sigma:g}", noisy.error, paper)
-    over_block = validate_controller(runner.trained(block), latents, device=device).errors[0]
-    yield from _errors(task, "0, blocks of 5 actions", over_block, {})
-
-
-def _errors(
-    task: str, row: str, error: ActionMetrics, paper: Mapping[str, float]
-) -> Iterator[Metric]:
-    for column, value in {"mse": error.mse, "cos": error.cosine, "r2": error.r2}.items():
-        yield Metric(task=task, row=row, column=column, value=value, paper=paper.get(column))
-
-
-def decision_cost(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
+def decision_cost(runner: Runner, task: str) -> Iterator[Row]:
     """Time of a decision from frame to action, alone and in batches, all in one session."""
     specs = {one: RunSpec(task=task, controller=one.controller) for one in TIMED}
     controllers = {one: runner.controller(spec) for one, spec in specs.items()}
     goals = [pair.goal_frame for pair in runner.pairs_of(specs[CEM]).pairs]
-    known = paper_tables()["table1_main"].get(task, {}).get("50", {})
+    paper = paper_numbers()["decision-cost"].get(task)
     for size in BATCHES:
         # A batch of plans takes a minute: it is timed once, over the steps of whole plans.
         alone = size == 1
@@ -97,53 +63,75 @@ def decision_cost(runner: Runner, task: str, folder: Path) -> Iterator[Metric]: 
             for one, made in controllers.items()
         }
         for one, latency in found.items():
-            paper = known.get("speedup_plan") if one == GC_IDM and size == PAPER_BATCH else None
-            yield from latency_metrics(task, one.label, latency, found[CEM], paper)
+            known = paper if one == GC_IDM and size == PAPER_BATCH else None
+            yield one.label, latency_columns(latency, found[CEM], known)
 
 
-def latency_metrics(
-    task: str, row: str, latency: Latency, reference: Latency, paper: float | None
-) -> Iterator[Metric]:
-    """The numbers of one controller in batches of one size."""
+def latency_columns(
+    latency: Latency, reference: Latency, paper: float | None
+) -> dict[str, float | Beside]:
+    """The numbers of one controller in batches of one size; the paper's is the ratio to CEM."""
     where = "alone" if latency.environments == 1 else f"in batches of {latency.environments}"
-    values = {
+    columns: dict[str, float | Beside] = {
         f"ms a decision {where}": latency.mean,
-        f"CEM's time / its time {where}": SpeedUp.of(latency, reference).decision,
+        f"CEM's time / its time {where}": Beside(SpeedUp.of(latency, reference).decision, paper),
         f"ms a plan {where}": latency.plan,
         f"99th percentile {where}, ms": latency.p99,
-        f"MB {where}": latency.memory_mb,
     }
-    for column, value in values.items():
-        if value is not None:
-            ratio = paper if column.startswith("CEM's") else None
-            yield Metric(task=task, row=row, column=column, value=value, paper=ratio)
+    memory = {} if latency.memory_mb is None else {f"MB {where}": latency.memory_mb}
+    return columns | memory
 
 
-def latent_geometry(worlds: Mapping[str, tuple[str, ...]]) -> Measurement:
-    """The latents of several world models, given by name and changes to the preset."""
-
-    def measure(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
-        for name, changes in worlds.items():
-            yield from row_metrics(task, name, dict(_geometry(runner, task, changes)))
-
-    return measure
+def noise_runs(task: str) -> list[RunSpec]:
+    """Runs with a pairwise model of single actions, and with one of blocks of actions."""
+    single = RunSpec(task=task, controller=LINE.controller)
+    return [single, replace(single, controller_changes=BLOCK)]
 
 
-def _geometry(
-    runner: Runner, task: str, changes: tuple[str, ...]
-) -> Iterator[tuple[str, float | None]]:
-    (spec,) = pairwise_runs([changes])(task)
-    latents, device = runner.pipeline(spec).latents(), choose_device(runner.device)
-    variances_D = spectrum(latents.of_episodes(latents.split.test))
-    yield "isotropy", isotropy(variances_D)
-    yield f"effective rank of {len(variances_D)}", effective_rank(variances_D)
-    pairs = runner.pairs_of(spec)
-    encode = FrameEncoder(latents.world().model.to(device))
-    with runner.simulators(pairs, number=1) as pool:
-        states = pairs.pairs[:JACOBIANS]
-        yield "κ (median)", conditioning([action_jacobian(encode, pool, a) for a in states])
-    validated = validate_controller(runner.trained(spec), latents.folder, device=device)
-    yield "inverse R²", validated.errors[0].r2
+def oracle_noise(runner: Runner, task: str) -> Iterator[Row]:
+    """Errors of the pairwise model on true pairs of latents, under growing noise."""
+    known, device = paper_numbers()["oracle-noise"], choose_device(runner.device)
+    single, block = noise_runs(task)
+    latents = runner.pipeline(single).latents().folder
+    trained, sigmas = runner.trained(single), [*map(float, known)]
+    found = validate_controller(trained, latents, sigmas=sigmas, device=device)
+    for noisy in found.noise:
+        paper, errors = known[f"{noisy.sigma:g}"], _errors(noisy.error)
+        yield f"{noisy.sigma:g}", {name: Beside(e, paper[name]) for name, e in errors.items()}
+    over_block = validate_controller(runner.trained(block), latents, device=device).errors[0]
+    yield "0, blocks of 5 actions", _errors(over_block)
+
+
+def _errors(error: ActionMetrics) -> dict[str, float]:
+    return {"mse": error.mse, "cos": error.cosine, "r2": error.r2}
+
+
+def geometry_runs(task: str) -> list[RunSpec]:
+    """Runs with a pairwise model for each of the world models."""
+    return [
+        RunSpec(task=task, controller=LINE.controller, world_changes=changes)
+        for changes in WORLDS.values()
+    ]
+
+
+def latent_geometry(runner: Runner, task: str) -> Iterator[Row]:
+    """The latents of several world models."""
+    device = choose_device(runner.device)
+    for name, spec in zip(WORLDS, geometry_runs(task), strict=True):
+        latents = runner.pipeline(spec).latents()
+        variances_D = spectrum(latents.of_episodes(latents.split.test))
+        pairs = runner.pairs_of(spec)
+        encode = FrameEncoder(latents.world().model.to(device))
+        with runner.simulators(pairs, number=1) as pool:
+            jacobians = [action_jacobian(encode, pool, a) for a in pairs.pairs[:JACOBIANS]]
+        validated = validate_controller(runner.trained(spec), latents.folder, device=device)
+        geometry = {
+            "isotropy": isotropy(variances_D),
+            f"effective rank of {len(variances_D)}": effective_rank(variances_D),
+            "κ (median)": conditioning(jacobians),
+            "inverse R²": validated.errors[0].r2,
+        }
+        yield name, geometry
 
 
 STEP = 0.5  # of an action's range of [-1, 1]: frames are whole numbers, small steps drown in them

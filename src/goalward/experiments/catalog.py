@@ -9,27 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from goalward.core.config_errors import did_you_mean
-from goalward.experiments.ablations import ABLATIONS, WORLDS
-from goalward.experiments.analyses import (
-    BLOCK,
-    decision_cost,
-    gc_idm_runs,
-    latent_geometry,
-    oracle_noise,
-    pairwise_runs,
-)
+from goalward.experiments import analyses, models, pictures, references
+from goalward.experiments.ablations import ABLATIONS
 from goalward.experiments.comparisons import COMPARISONS
-from goalward.experiments.experiment import Analysis, Experiment
-from goalward.experiments.models import (
-    controllers,
-    latents_over_training,
-    training_length,
-    training_time,
-    world_models,
-)
-from goalward.experiments.pictures import compared_runs, executions, plans_in_latent_space
-from goalward.experiments.references import baselines, recordings, true_state
-from goalward.experiments.variants import PUSH_T, TASKS
+from goalward.experiments.experiment import PUSH_T, Analysis, Experiment, RunSpec
+
+
+def nothing(task: str) -> list[RunSpec]:  # noqa: ARG001
+    """Nothing needs to be trained first."""
+    return []
+
 
 EXPERIMENTS = (*COMPARISONS, *ABLATIONS)
 ANALYSES: tuple[Analysis, ...] = (
@@ -39,18 +28,15 @@ ANALYSES: tuple[Analysis, ...] = (
         paper="Table 1: in batches of 50, a decision of GC-IDM is 116 to 129 times cheaper than "
         "one of CEM, on GPUs and with larger models",
         axis="controller",
-        tasks=TASKS,
-        measure=decision_cost,
-        uses=gc_idm_runs,
+        measure=analyses.decision_cost,
         bundled=True,
     ),
     Analysis(
         id="baselines",
         title="Success without learning",
-        paper="Not in the paper",
         axis="policy",
-        tasks=TASKS,
-        measure=baselines,
+        measure=references.baselines,
+        uses=nothing,
     ),
     Analysis(
         id="true-state",
@@ -58,54 +44,34 @@ ANALYSES: tuple[Analysis, ...] = (
         paper="Not in the paper: the same network on true states (of Cube only the positions of "
         "block and effector) in place of latents",
         axis="controller",
-        tasks=TASKS,
-        measure=true_state,
-        uses=gc_idm_runs,
+        measure=references.true_state,
     ),
     Analysis(
         id="world-models",
         title="What the latents hold",
-        paper="Not in the paper",
         axis="read from the latent",
-        tasks=TASKS,
-        measure=world_models,
-        uses=gc_idm_runs,
+        measure=models.world_models,
     ),
     Analysis(
         id="training-length",
         title="Error of the latents by the length of training",
-        paper="Not in the paper",
         axis="steps",
         tasks=PUSH_T,
-        measure=training_length,
-        uses=gc_idm_runs,
+        measure=models.training_length,
     ),
     Analysis(
         id="controllers",
         title="What the controllers learn, and which horizon input is best",
         paper="Not in the paper, whose horizon input is the remaining budget. Success is on pairs "
         "of validation episodes, which choose the setting",
-        axis="",
-        tasks=TASKS,
-        measure=controllers,
-        uses=gc_idm_runs,
+        measure=models.controllers,
     ),
-    Analysis(
-        id="training-time",
-        title="Time to train",
-        paper="Not in the paper",
-        axis="",
-        tasks=TASKS,
-        measure=training_time,
-        uses=gc_idm_runs,
-    ),
+    Analysis(id="training-time", title="Time to train", measure=models.training_time),
     Analysis(
         id="recordings",
         title="How exactly recorded states restore and replay",
-        paper="Not in the paper",
-        axis="",
-        tasks=TASKS,
-        measure=recordings,
+        measure=references.recordings,
+        uses=nothing,
     ),
     Analysis(
         id="oracle-noise",
@@ -114,42 +80,35 @@ ANALYSES: tuple[Analysis, ...] = (
         "latents, useless beyond all of it",
         axis="sigma",
         tasks=("two-room",),
-        measure=oracle_noise,
-        uses=pairwise_runs(changes=((), BLOCK)),
+        measure=analyses.oracle_noise,
+        uses=analyses.noise_runs,
     ),
     Analysis(
         id="latent-geometry",
         title="Geometry of the latents, and how well they show actions",
         paper="Eq. (17) of Appendix B; the paper leaves open which geometry is needed",
         axis="world model",
-        tasks=TASKS,
-        measure=latent_geometry(WORLDS),
-        uses=pairwise_runs(WORLDS.values()),
+        measure=analyses.latent_geometry,
+        uses=analyses.geometry_runs,
     ),
     Analysis(
         id="latents",
         title="One episode's latents while the world model learns",
         paper="Figure 1: on Push-T a cloud becomes a path over the epochs",
-        tasks=TASKS,
-        measure=latents_over_training,
-        uses=compared_runs,
+        draw=pictures.latents_over_training,
     ),
     Analysis(
         id="plans",
         title="CEM's plans and the paths of both controllers in latent space",
         paper="Figure A: on Push-T, the plans that CEM considers, and the paths of both (by t-SNE; "
         "here on principal axes)",
-        tasks=TASKS,
-        measure=plans_in_latent_space,
-        uses=compared_runs,
+        draw=pictures.plans_in_latent_space,
     ),
     Analysis(
         id="executions",
         title="Demonstration, GC-IDM and CEM from the same starts to the same goals",
         paper="Figures 3 and C to F, there with goals 100 or 200 steps away, here 25",
-        tasks=TASKS,
-        measure=executions,
-        uses=compared_runs,
+        draw=pictures.executions,
         bundled=True,
     ),
 )

@@ -42,7 +42,7 @@ class Verdict:
 
 
 def decide(claim: Claim, task: str, rows: Rows, latencies: Latencies) -> Verdict | None:
-    """Compare the two places of a claim; None where one is missing.
+    """Compare the two places of a claim; None where one is missing or was not measured.
 
     A claim is supported if the whole interval of the difference is above minus the margin, refuted
     if it is below, and inconclusive otherwise. A claim about rivals that are as quick is supported
@@ -51,23 +51,16 @@ def decide(claim: Claim, task: str, rows: Rows, latencies: Latencies) -> Verdict
     better, worse = rows.get(claim.better), rows.get(claim.worse)
     if not better or not worse or task not in claim.tasks:
         return None
-    if claim.as_quick:
-        worse = _best_as_quick(claim, rows, latencies)
-        if worse is None:
-            return _verdict(claim, task, "supported", None)
-    if not claim.unpaired and {row.pairs for row in better} != {row.pairs for row in worse}:
-        raise ValueError(f"{claim.text}: its sides were measured on different pairs")
-    difference = _difference(claim, better, worse)
-    if difference is None:
+    rival = _best_as_quick(claim, rows, latencies) if claim.as_quick else worse
+    difference = None if rival is None else _difference(claim, better, rival)
+    if rival is not None and difference is None:
         return None
     least = -claim.margin / 100
-    if difference.low > least:
-        return _verdict(claim, task, "supported", difference)
-    decision: Decision = "refuted" if difference.high < least else "inconclusive"
-    return _verdict(claim, task, decision, difference)
-
-
-def _verdict(claim: Claim, task: str, verdict: Decision, difference: Difference | None) -> Verdict:
+    verdict: Decision = "inconclusive"
+    if difference is None or difference.low > least:
+        verdict = "supported"
+    elif difference.high < least:
+        verdict = "refuted"
     return Verdict(
         task=task,
         claim=claim.wording,
@@ -95,7 +88,9 @@ def _difference(
     claim: Claim, better: Sequence[EpisodeResult], worse: Sequence[EpisodeResult]
 ) -> Difference | None:
     """The difference in favour of the claim; None where it was not measured."""
+    same_pairs = {row.pairs for row in better} == {row.pairs for row in worse}
     if claim.about == "jerk":  # less is better
+        assert same_pairs, "there is no interval of jerk for different pairs"
         return jerk_difference(worse, better)
     if claim.about == "monotonic":
         if any(row.monotonic is None for row in (*better, *worse)):
@@ -103,4 +98,4 @@ def _difference(
         better, worse = (
             [replace(row, success=bool(row.monotonic)) for row in side] for side in (better, worse)
         )
-    return (unpaired_difference if claim.unpaired else paired_difference)(better, worse)
+    return (paired_difference if same_pairs else unpaired_difference)(better, worse)

@@ -1,4 +1,4 @@
-"""What an experiment is: its runs, its claims, and the numbers of an analysis.
+"""What an experiment is, and what the rows of the catalog share: tasks, controllers, claims.
 
 An experiment is a row of data; the catalog lists all rows.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from goalward import defaults
 from goalward.core.config import NonNegative, Positive, config
@@ -22,7 +23,19 @@ SEEDS = (42, 123, 456)  # the paper's
 ALL_PAIRS = "all pairs"
 AS_GOOD = 3.0  # points by which "as good" may fall behind
 ONNX = "gc-idm-onnx"  # the trained controller, exported and run by ONNX Runtime
-UNTRAINED = ("cem", "icem", "mppi", "gradient", "random", "zero")  # need no trained controller
+WITHOUT_TRAINING = (
+    "cem",
+    "icem",
+    "mppi",
+    "gradient",
+    "random",
+    "zero",
+)  # need no trained controller
+NOT_IN_PAPER = "Not in the paper"
+
+TASKS = ("two-room", "reacher", "cube", "push-t")  # in the paper's order of difficulty
+PUSH_T = ("push-t",)
+EASIER = ("two-room", "reacher", "cube")  # where the paper finds most settings good enough
 
 Quantity = Literal["success", "monotonic", "jerk"]
 Chart = Literal["line", "bars", "frontier", "none"]
@@ -34,19 +47,29 @@ class Variant:
 
     label: str  # its name in tables and charts
     controller: str  # as `goalward evaluate` takes it
-    search_size: tuple[int, int] | None = (
-        None  # samples and iterations, where the table varies them
-    )
+    # Samples and iterations, where the table varies them.
+    search_size: tuple[int, int] | None = None
+    first_seed_only: bool = False  # it takes long, or draws nothing
 
 
-Place = tuple[Variant, str]  # a variant at a point: one entry of a table
-# (task, point, variant) to the paper's figure in percent; None where the paper has none.
-PaperFigure = Callable[[str, str, Variant], float | None]
+GC_IDM = Variant("GC-IDM, budget horizon", "gc-idm:mode=budget")  # the paper's
+TIME_TO_GO = Variant("GC-IDM, time-to-go horizon", "gc-idm")  # ours
+EXPORTED = Variant("GC-IDM, time-to-go horizon, ONNX", ONNX, first_seed_only=True)
+HYBRID = Variant("hybrid", "hybrid")
+CEM = Variant("CEM", "cem", (300, 30), first_seed_only=True)
+ICEM = Variant("iCEM", "icem")
+MPPI = Variant("MPPI", "mppi")
+GRADIENT = Variant("gradient", "gradient")
+RANDOM = Variant("random", "random")
+ZERO = Variant("zero", "zero", first_seed_only=True)
 
-
-def no_figure(task: str, point: str, variant: Variant) -> float | None:  # noqa: ARG001
-    """The paper has no figure."""
-    return None
+LINE = Variant("line", "waypoints:refinements=0")
+LINES = (
+    LINE,
+    Variant("line, 1 refinement", "waypoints:refinements=1"),
+    Variant("line, 3 refinements", "waypoints:refinements=3"),
+    Variant("line, 3 refinements, 10 candidates", "waypoints:refinements=3,candidates=10"),
+)
 
 
 @config
@@ -70,7 +93,12 @@ class RunSpec:
         return "pairwise" if self.controller.startswith("waypoints") else "gc-idm"
 
 
-@dataclass(frozen=True, kw_only=True)
+def preset_run(task: str) -> RunSpec:
+    """A run of the preset's GC-IDM."""
+    return RunSpec(task=task, controller=TIME_TO_GO.controller)
+
+
+@dataclass(frozen=True)
 class Point:
     """One value of what a table varies."""
 
@@ -78,6 +106,12 @@ class Point:
     changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the run
     first: int | None = None  # number of pairs; None: all
     subset: Mapping[str, str] = field(default_factory=dict)  # of the pairs that count, by task
+
+
+PAIRS = "pairs"  # the axis of tables whose points are the first 50 pairs and all pairs
+SIZES = (Point("first 50", first=50), Point(ALL_PAIRS))
+
+Place = tuple[Variant, str]  # a variant at a point: one entry of a table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +125,6 @@ class Claim:
     margin: float = 0.0  # points by which `better` may fall behind; above 0 it is "as good as"
     ours: bool = False  # the paper does not make this claim
     about: Quantity = "success"
-    unpaired: bool = False  # the two places have different pairs
     as_quick: bool = False  # `worse` stands for the best search that takes no longer than `better`
 
     @property
@@ -101,23 +134,52 @@ class Claim:
         return f"{self.text}{within}{' (our claim)' if self.ours else ''}"
 
 
+def more(
+    text: str,
+    better: str | Variant | Place,
+    worse: str | Variant | Place,
+    *,
+    tasks: tuple[str, ...] = TASKS,
+    **options: Any,
+) -> Claim:
+    """One place succeeds more often; the options are those of `Claim`.
+
+    A point alone is GC-IDM's, budget horizon; a variant alone is on all pairs.
+    """
+    return Claim(text=text, better=_place(better), worse=_place(worse), tasks=tasks, **options)
+
+
+def _place(place: str | Variant | Place) -> Place:
+    if isinstance(place, str):
+        return GC_IDM, place
+    return (place, ALL_PAIRS) if isinstance(place, Variant) else place
+
+
+as_good = partial(more, margin=AS_GOOD)  # one place succeeds as often as the other
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One table of success rates."""
 
-    id: str  # its name on the command line
+    id: str  # its name on the command line, and in `paper.json`
     title: str
     paper: str  # where the paper has it, and what it finds
-    axis: str  # what the points vary
-    points: tuple[Point, ...]  # the columns
-    variants: tuple[Variant, ...]  # the rows
-    tasks: tuple[str, ...]
+    axis: str = PAIRS  # what the points vary
+    points: tuple[Point, ...] = SIZES  # the columns
+    variants: tuple[Variant, ...] = (GC_IDM,)  # the rows
+    tasks: tuple[str, ...] = TASKS
     seeds: tuple[int, ...] = SEEDS[:1]
-    slow: tuple[Variant, ...] = ()  # have the first seed only: they take long, or draw nothing
-    figure: PaperFigure = no_figure
     claims: tuple[Claim, ...] = ()
     timed: bool = False  # decisions are timed as well, of all variants in one session
-    chart: Chart = "line"
+    chart: Chart = "bars"
+
+    @property
+    def bundled(self) -> bool:
+        """Whether the bundled controllers and pairs are enough for it."""
+        varied = {name for point in self.points for name in point.changes}
+        pairwise = any(variant.controller.startswith("waypoints") for variant in self.variants)
+        return varied <= {"protocol", "budget"} and not pairwise
 
     def without(self, variant: Variant) -> Experiment:
         """The experiment without a variant and without the claims about it."""
@@ -127,60 +189,32 @@ class Experiment:
             claims=tuple(c for c in self.claims if variant not in (c.better[0], c.worse[0])),
         )
 
+    def uses(self, task: str) -> list[RunSpec]:
+        """Every run of a task."""
+        return [spec for _, _, spec in self.runs(task)]
+
     def runs(self, task: str) -> Iterator[tuple[Point, Variant, RunSpec]]:
         """Every run of a task with its place in the table."""
         for variant in self.variants:
             for point in self.points:
                 changes = {**point.changes}
-                if variant.controller.partition(":")[0] in UNTRAINED:
+                if variant.controller.partition(":")[0] in WITHOUT_TRAINING:
                     changes.pop("controller_changes", None)  # they would change nothing
-                for seed in self.seeds[:1] if variant in self.slow else self.seeds:
-                    yield (
-                        point,
-                        variant,
-                        RunSpec(task=task, controller=variant.controller, seed=seed, **changes),
-                    )
+                for seed in self.seeds[:1] if variant.first_seed_only else self.seeds:
+                    spec = RunSpec(task=task, controller=variant.controller, seed=seed, **changes)
+                    yield point, variant, spec
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """One number of an analysis, in the unit that its row or column names."""
+class Beside(NamedTuple):
+    """A number with the paper's, if it has one."""
 
-    task: str
-    row: str
-    column: str
-    value: float | None  # None: infinite
-    low: float | None = None  # of the 95% interval
-    high: float | None = None
-    count: int | None = None  # of the cases that the interval is over
-    paper: float | None = None
+    value: float | None
+    paper: float | None
 
 
-def row_metrics(task: str, row: str, values: Mapping[str, float | None]) -> list[Metric]:
-    """The numbers of a row, by column."""
-    return [Metric(task=task, row=row, column=name, value=value) for name, value in values.items()]
-
-
-def rate_metric(task: str, row: str, column: str, rate: Rate) -> Metric:
-    """A success rate in percent."""
-    return Metric(
-        task=task,
-        row=row,
-        column=column,
-        value=100 * rate.mean,
-        low=100 * rate.low,
-        high=100 * rate.high,
-        count=rate.count,
-    )
-
-
-# Measures a task: gives numbers, and the paths of pictures that it writes into the folder.
-Measurement = Callable[["Runner", str, Path], Iterable[Metric | Path]]
-
-
-def no_runs(task: str) -> Sequence[RunSpec]:  # noqa: ARG001
-    """Nothing needs to be trained first."""
-    return ()
+# One row of an analysis: its name, and its numbers by column. A rate is shown in percent with its
+# interval; None stands for infinity.
+Row = tuple[str, Mapping[str, "float | Rate | Beside | None"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,9 +223,12 @@ class Analysis:
 
     id: str  # its name on the command line
     title: str
-    paper: str  # where the paper has it, and what it finds
-    measure: Measurement
-    tasks: tuple[str, ...]
-    uses: Callable[[str], Sequence[RunSpec]] = no_runs  # whose models are trained first
+    paper: str = NOT_IN_PAPER  # where the paper has it, and what it finds
     axis: str = ""  # what its rows are
+    tasks: tuple[str, ...] = TASKS
+    measure: Callable[[Runner, str], Iterable[Row]] | None = None  # a task
+    # Writes pictures of a task into a folder.
+    draw: Callable[[Runner, str, Path], Sequence[Path]] | None = None
+    # Whose models are trained first.
+    uses: Callable[[str], Sequence[RunSpec]] = lambda task: [preset_run(task)]
     bundled: bool = False  # the bundled controllers are enough for it

@@ -9,21 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from goalward.core.figures import (
-    CYCLE,
-    GREEN,
-    INK,
-    ORANGE,
-    SMALL,
-    add_common_legend,
-    add_heading,
-    label_axes,
-    new_figure,
-    panels_size,
-    rows_and_columns,
-    save_figure,
-    style_axes,
-)
+from goalward.core import figures as style
 from goalward.experiments.experiment import Chart
 from goalward.experiments.tables import Entry, Table
 
@@ -40,23 +26,23 @@ def save_table_figure(path: Path, table: Table, chart: Chart) -> None:
     The chart `frontier` has the time of a decision along x instead.
     """
     tasks = list(dict.fromkeys(entry.task for entry in table.entries))
-    rows, columns = rows_and_columns(len(tasks))
-    figure = new_figure(*panels_size(rows, columns))
+    rows, columns = style.rows_and_columns(len(tasks))
+    figure = style.new_figure(*style.panels_size(rows, columns))
     about = f"preset {table.preset}, {table.shown_pairs}"
     if chart == "frontier":
         about += "; colour: iterations, size: samples"
     elif any(entry.paper is not None for entry in table.entries):
         about += "; hollow: paper"
-    add_heading(figure, table.title, about)
+    style.add_heading(figure, table.title, about)
     for number, task in enumerate(tasks):
         axes = figure.add_subplot(rows, columns, number + 1)
-        style_axes(axes, task)
+        style.style_axes(axes, task)
         entries = [entry for entry in table.entries if entry.task == task]
         DRAW[chart](axes, entries)
         axes.set_ylim(-4, 108)
-        label_axes(axes, _along(table, chart), "success, %")
-    add_common_legend(figure, axes)
-    save_figure(figure, path)
+        style.label_axes(axes, _along(table, chart), "success, %")
+    style.add_common_legend(figure, axes)
+    style.save_figure(figure, path)
 
 
 def _along(table: Table, chart: Chart) -> str:
@@ -69,7 +55,7 @@ def _along(table: Table, chart: Chart) -> str:
 def _draw_lines(axes: Axes, entries: Sequence[Entry]) -> None:
     """A line for each variant over the points, evenly spaced."""
     points = list(dict.fromkeys(entry.point for entry in entries))
-    for colour, (name, own) in zip(CYCLE, _by_variant(entries).items(), strict=False):
+    for colour, (name, own) in zip(style.CYCLE, _by_variant(entries).items(), strict=False):
         x = [points.index(entry.point) for entry in own]
         axes.errorbar(
             x,
@@ -92,14 +78,16 @@ def _draw_bars(axes: Axes, entries: Sequence[Entry]) -> None:
     variants = _by_variant(entries)
     width = BAR / len(variants)
     for k, (name, own) in enumerate(variants.items()):
-        colour = CYCLE[k % len(CYCLE)]
+        colour = style.CYCLE[k % len(style.CYCLE)]
         x = [points.index(entry.point) + (k - (len(variants) - 1) / 2) * width for entry in own]
         heights = [100 * entry.summary.rate.mean for entry in own]
         axes.bar(x, heights, width=0.9 * width, color=colour, label=name)
-        axes.errorbar(x, heights, yerr=_error_bars(own), color=INK, linewidth=0, elinewidth=0.8)
-        _draw_paper(axes, x, own, INK)
+        axes.errorbar(
+            x, heights, yerr=_error_bars(own), color=style.INK, linewidth=0, elinewidth=0.8
+        )
+        _draw_paper(axes, x, own, style.INK)
     shown = points if len(points) > 1 else []
-    axes.set_xticks(range(len(shown)), shown, fontsize=SMALL)
+    axes.set_xticks(range(len(shown)), shown, fontsize=style.SMALL)
     if len(shown) > 3:  # each ends at its bars, so that long ones do not run into each other
         for label in axes.get_xticklabels():
             label.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
@@ -129,8 +117,8 @@ def _draw_frontier(axes: Axes, entries: Sequence[Entry]) -> None:
             stars[entry.variant] = place
         else:
             searches[entry.search_size] = place
-    for colour, (name, place) in zip((ORANGE, GREEN), stars.items(), strict=False):
-        star = {"marker": "*", "markersize": 13, "markeredgecolor": INK, "zorder": 3}
+    for colour, (name, place) in zip((style.ORANGE, style.GREEN), stars.items(), strict=False):
+        star = {"marker": "*", "markersize": 13, "markeredgecolor": style.INK, "zorder": 3}
         axes.plot(*place, linestyle="", color=colour, label=name, **star)  # type: ignore[arg-type]
     iterations = sorted({iters for _, iters in searches})
     fewest = {iters: min(s for s, i in searches if i == iters) for iters in iterations}
@@ -140,14 +128,14 @@ def _draw_frontier(axes: Axes, entries: Sequence[Entry]) -> None:
             linestyle="",
             marker="o",
             markersize=2 + samples**0.33,
-            color=CYCLE[iterations.index(iters) % len(CYCLE)],
+            color=style.CYCLE[iterations.index(iters) % len(style.CYCLE)],
             alpha=0.8,
             label=f"CEM, {iters} iterations" if samples == fewest[iters] else None,
         )
     _draw_envelope(axes, sorted(searches.values()))
     quick, good = next(iter(stars.values()))
     least = min(place[0] for place in (*stars.values(), *searches.values())) / 3
-    axes.fill_between([least, quick], good, 108, color=ORANGE, alpha=0.15, linewidth=0)
+    axes.fill_between([least, quick], good, 108, color=style.ORANGE, alpha=0.15, linewidth=0)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
@@ -160,7 +148,7 @@ def _draw_envelope(axes: Axes, places: Sequence[Place]) -> None:
     for place in places:
         if not best or place[1] > best[-1][1]:
             best.append(place)
-    axes.plot(*zip(*best, strict=True), color=INK, linewidth=0.8, linestyle="--", zorder=1)
+    axes.plot(*zip(*best, strict=True), color=style.INK, linewidth=0.8, linestyle="--", zorder=1)
 
 
 def _error_bars(own: Sequence[Entry]) -> list[list[float]]:

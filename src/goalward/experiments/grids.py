@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from goalward.evaluation.latency import SpeedUp
-from goalward.experiments.experiment import ALL_PAIRS, Metric
-from goalward.experiments.paper import trajectory_figure
-from goalward.experiments.tables import Entry, Table
-from goalward.experiments.variants import CEM, PAIRS
+from goalward.experiments.experiment import ALL_PAIRS, CEM, PAIRS
+from goalward.experiments.paper import paper_trajectory
+from goalward.experiments.tables import Entry, Metric, Table
 
 T = TypeVar("T")
 
@@ -37,28 +36,23 @@ class Grid:
 
 def success_grid(table: Table) -> Grid:
     """A row for each task and variant and a column for each point; many points are rows."""
-    points = list(dict.fromkeys(entry.point for entry in table.entries))
-    variants = list(dict.fromkeys(entry.variant for entry in table.entries))
-    places = {(e.task, e.variant, e.point): _success(e) for e in table.entries}
-    tasks = list(dict.fromkeys(entry.task for entry in table.entries))
-    if len(points) > MOST_POINTS and len(points) > len(variants):
-        return Grid(
-            ("task", table.axis, *variants),
-            tuple(
-                (task, point, *(places.get((task, v, point), "") for v in variants))
-                for task in tasks
-                for point in points
-            ),
-        )
-    return Grid(
-        ("task", "controller", *points),
-        tuple(
-            (task, variant, *(places.get((task, variant, p), "") for p in points))
-            for task in tasks
-            for variant in variants
-            if any((task, variant, p) in places for p in points)
-        ),
+    entries = table.entries
+    tasks, variants, points = (
+        [*dict.fromkeys(getattr(entry, name) for entry in entries)]
+        for name in ("task", "variant", "point")
     )
+    if len(points) > MOST_POINTS and len(points) > len(variants):
+        kind, rows, columns = table.axis, points, variants
+        places = {(e.task, e.point, e.variant): _success(e) for e in entries}
+    else:
+        kind, rows, columns = "controller", variants, points
+        places = {(e.task, e.variant, e.point): _success(e) for e in entries}
+    found = (
+        (task, row, *(places.get((task, row, column), "") for column in columns))
+        for task in tasks
+        for row in rows
+    )
+    return Grid(("task", kind, *columns), tuple(row for row in found if any(row[2:])))
 
 
 def details_grid(table: Table) -> Grid | None:
@@ -78,8 +72,10 @@ def details_grid(table: Table) -> Grid | None:
 def _details(entry: Entry, reference: Entry | None) -> dict[str, str]:
     summary, latency = entry.summary, entry.latency
     same_pairs = entry.point == ALL_PAIRS  # as in the paper, whose figures are of all pairs
-    paper = trajectory_figure(entry.task, summary.method) if same_pairs else None
-    jerk, monotonic = ("", "") if paper is None else (f" [{paper[0]:g}]", f" [{paper[1]:g}%]")
+    paper = paper_trajectory(entry.task, summary.method) if same_pairs else {}
+    jerk, monotonic = (
+        (f" [{paper['jerk']:g}]", f" [{paper['monotonic']:g}%]") if paper else ("", "")
+    )
     slow = None if reference is None else reference.latency
     speed_up = None if latency is None or slow is None else SpeedUp.of(latency, slow).decision
     share = "{:.0%}".format

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,8 @@ from goalward.core.random import generator
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.splits import split_episodes
 from goalward.evaluation.results import ALL, EpisodeResult, pair_subsets, summarise_method
-from goalward.experiments.analyses import gc_idm_runs
-from goalward.experiments.experiment import Metric, RunSpec, rate_metric, row_metrics
+from goalward.evaluation.statistics import Rate
+from goalward.experiments.experiment import Row, preset_run
 from goalward.experiments.runner import Runner
 from goalward.tasks import get_task
 from goalward.tasks.task import ProbeTarget
@@ -40,8 +39,8 @@ from goalward.world.metrics import (
     probe_world,
     validate_world,
 )
-from goalward.world.train import LATENTS, WorldReport
 from goalward.world.train import METRICS as WORLD_METRICS
+from goalward.world.train import WorldReport
 
 BASELINE_FRAMES = 6_000  # for the principal components
 QUICK = 25  # percentile of the pace at which no other work disturbs a training
@@ -53,60 +52,36 @@ HORIZONS = (
 )
 
 
-def preset_run(task: str) -> RunSpec:
-    """The preset's models."""
-    return gc_idm_runs(task)[0]
-
-
-def world_models(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
+def world_models(runner: Runner, task: str) -> Iterator[Row]:
     """What a network probe reads from latents, prediction errors, and the training."""
     pipeline = runner.pipeline(preset_run(task))
     config, world, data = pipeline.world_config(), pipeline.world(), pipeline.episodes()
-    quality = validate_world(world, data, device=choose_device(runner.device))
+    quality = validate_world(load_world(world, device=choose_device(runner.device)), data)
     with open_episodes(data) as episodes:
         targets = probe_targets(episodes, task)
         baseline = pixel_baseline(episodes, targets, config.model.latent_dim)
         number = episodes.num_episodes
-    yield from probe_metrics(task, quality, baseline)
+    yield from quality_rows(quality, baseline)
     report = read_config(WorldReport, world / WORLD_METRICS)
-    yield from training_metrics(task, number, report, undisturbed_seconds(read_curves(world)))
-
-
-def probe_metrics(
-    task: str, quality: WorldMetrics, baseline: Sequence[ProbeScore]
-) -> Iterator[Metric]:
-    """Scores of the probe beside those on pixels, and prediction errors beside copying."""
-    pixels = {score.target: score.rmse for score in baseline}
-    for score in quality.probes.mlp:
-        values = {
-            "RMSE": score.rmse,
-            "median error": score.median,
-            "R²": score.r2,
-            "RMSE from pixels": pixels[score.target],
-        }
-        yield from row_metrics(task, f"{score.target}, {score.unit}", values)
-    for error in quality.prediction:
-        row = f"prediction over {error.steps} model step{'s' if error.steps > 1 else ''}"
-        values = {
-            "error": error.model,
-            "of copying": error.copy_last,
-            "ratio": error.model / error.copy_last,
-        }
-        yield from row_metrics(task, row, values)
-
-
-def training_metrics(
-    task: str, episodes: int, report: WorldReport, undisturbed: float
-) -> Iterator[Metric]:
-    """Size and time of the training of a world model."""
-    values = {
-        "episodes": episodes,
+    training = {
+        "episodes": number,
         "steps": report.steps,
         "minutes": report.seconds / 60,
-        "minutes undisturbed": undisturbed / 60,
+        "minutes undisturbed": undisturbed_seconds(read_curves(world)) / 60,
         "waiting for data, %": 100 * report.data_share,
     }
-    yield from row_metrics(task, "training", values)
+    yield "training", training
+
+
+def quality_rows(quality: WorldMetrics, baseline: Sequence[ProbeScore]) -> Iterator[Row]:
+    """Scores of the probe beside those on pixels, and prediction errors beside copying."""
+    for score, pixels in zip(quality.probes.mlp, baseline, strict=True):
+        errors = {"RMSE": score.rmse, "median error": score.median, "R²": score.r2}
+        yield f"{score.target}, {score.unit}", {**errors, "RMSE from pixels": pixels.rmse}
+    for error in quality.prediction:
+        row = f"prediction over {error.steps} model step{'s' if error.steps > 1 else ''}"
+        errors = {"error": error.model, "of copying": error.copy_last}
+        yield row, {**errors, "ratio": error.model / error.copy_last}
 
 
 def undisturbed_seconds(history: Sequence[Mapping[str, float]]) -> float:
@@ -151,33 +126,28 @@ def pixel_baseline(
     return mlp_probe(targets, data(rows[0]), data(rows[1]), torch.Generator().manual_seed(0))
 
 
-def training_length(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
+def training_length(runner: Runner, task: str) -> Iterator[Row]:
     """Errors of the latents by the length of the training; each length is a training of its own.
 
     Minutes are those of the longest training's undisturbed pace.
     """
     usual = runner.pipeline(preset_run(task))
     lengths = sorted({*LENGTHS, usual.world_config().schedule.steps})
-    found = []
-    for steps in lengths:
-        world = replace(usual, world_changes=(f"schedule.steps={steps}",)).world()
-        found.append(
-            (undisturbed_seconds(read_curves(world)), _probed(world, usual.episodes(), task))
-        )
-    pace = found[-1][0] / lengths[-1] / 60
-    for steps, (_, scores) in zip(lengths, found, strict=True):
-        yield from length_metrics(task, steps, steps * pace, scores)
+    worlds = [
+        replace(usual, world_changes=(f"schedule.steps={steps}",)).world() for steps in lengths
+    ]
+    pace = undisturbed_seconds(read_curves(worlds[-1])) / lengths[-1] / 60
+    for steps, world in zip(lengths, worlds, strict=True):
+        yield length_row(steps, steps * pace, _probed(world, usual.episodes(), task))
 
 
-def length_metrics(
-    task: str, steps: int, minutes: float, scores: Sequence[ProbeScore]
-) -> Iterator[Metric]:
+def length_row(steps: int, minutes: float, scores: Sequence[ProbeScore]) -> Row:
     """The row of one length."""
     values = {"minutes": minutes}
     for score in scores:
         name = f"{score.target}, {score.unit}"
         values |= {f"RMSE of {name}": score.rmse, f"median error of {name}": score.median}
-    yield from row_metrics(task, f"{steps:,}", values)
+    return f"{steps:,}", values
 
 
 def _probed(world: Path, dataset: Path, task: str) -> tuple[ProbeScore, ...]:
@@ -189,27 +159,21 @@ def _probed(world: Path, dataset: Path, task: str) -> tuple[ProbeScore, ...]:
         return probe_world(loaded.model, episodes, targets, sides, seed=0, mlp=True).mlp
 
 
-def controllers(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
+def controllers(runner: Runner, task: str) -> Iterator[Row]:
     """What GC-IDM learned: success by horizon input, errors of actions and of the time to go."""
     spec = preset_run(task)
-    trained = runner.trained(spec)
-    found = validate_controller(
-        trained, runner.pipeline(spec).latents().folder, device=choose_device(runner.device)
+    trained, latents = runner.trained(spec), runner.pipeline(spec).latents().folder
+    yield from error_rows(
+        validate_controller(trained, latents, device=choose_device(runner.device))
     )
-    yield from controller_metrics(task, found)
     report = read_config(ControllerReport, trained / CONTROLLER_METRICS)
-    effort = {"steps": report.steps, "minutes": report.seconds / 60}
-    yield from row_metrics(task, "training", effort)
+    yield "training", {"steps": report.steps, "minutes": report.seconds / 60}
     for horizon in HORIZONS:
-        run = replace(spec, controller=_controller(horizon), split="validation")
+        settings = f"mode={horizon.mode},quantile={horizon.quantile}"
+        controller = f"gc-idm:{settings},fixed_steps={horizon.fixed_steps}"
+        run = replace(spec, controller=controller, split="validation")
         subsets = pair_subsets(get_task(task), runner.pairs_of(run).pairs)
-        yield from horizon_metrics(task, horizon, runner.evaluate(run).rows, subsets)
-
-
-def _controller(horizon: HorizonConfig) -> str:
-    return (
-        f"gc-idm:mode={horizon.mode},quantile={horizon.quantile},fixed_steps={horizon.fixed_steps}"
-    )
+        yield horizon_name(horizon), success_columns(runner.evaluate(run).rows, subsets)
 
 
 def horizon_name(horizon: HorizonConfig) -> str:
@@ -221,36 +185,32 @@ def horizon_name(horizon: HorizonConfig) -> str:
     return f"horizon {horizon.mode}{settings.get(horizon.mode, '')}"
 
 
-def horizon_metrics(
-    task: str,
-    horizon: HorizonConfig,
-    rows: Sequence[EpisodeResult],
-    subsets: Mapping[str, set[int]],
-) -> Iterator[Metric]:
+def success_columns(
+    rows: Sequence[EpisodeResult], subsets: Mapping[str, set[int]]
+) -> dict[str, Rate | float]:
     """Success on all pairs and on the task's subsets, and mean steps."""
-    name = horizon_name(horizon)
+    columns: dict[str, Rate | float] = {}
     for subset, pairs in subsets.items():
-        rate = summarise_method([row for row in rows if row.pair in pairs]).rate
         column = "success, %" if subset == ALL else f"success of {subset}, %"
-        yield rate_metric(task, name, column, rate)
-    yield Metric(task=task, row=name, column="steps", value=float(np.mean([r.steps for r in rows])))
+        columns[column] = summarise_method([row for row in rows if row.pair in pairs]).rate
+    return columns | {"steps": float(np.mean([row.steps for row in rows]))}
 
 
-def controller_metrics(task: str, found: ControllerMetrics) -> Iterator[Metric]:
+def error_rows(found: ControllerMetrics) -> Iterator[Row]:
     """R² of the actions by distance to the goal, and errors of the learned time to go."""
     for error in found.errors:
         row = "all goals" if error.horizons == "all" else f"goals {error.horizons} steps away"
-        yield Metric(task=task, row=row, column="R² of the actions", value=error.r2)
-    if found.time_to_go is not None:
+        yield row, {"R² of the actions": error.r2}
+    if (learned := found.time_to_go) is not None:
         values = {
-            "error of the median, steps": found.time_to_go.median_error,
-            "true mean, steps": found.time_to_go.mean_steps,
-            "calibration error, points": 100 * found.time_to_go.calibration_error,
+            "error of the median, steps": learned.median_error,
+            "true mean, steps": learned.mean_steps,
+            "calibration error, points": 100 * learned.calibration_error,
         }
-        yield from row_metrics(task, "time to go", values)
+        yield "time to go", values
 
 
-def training_time(runner: Runner, task: str, folder: Path) -> list[Metric]:  # noqa: ARG001
+def training_time(runner: Runner, task: str) -> Iterator[Row]:
     """Minutes of every stage."""
     spec = preset_run(task)
     pipeline = runner.pipeline(spec)
@@ -264,15 +224,4 @@ def training_time(runner: Runner, task: str, folder: Path) -> list[Metric]:  # n
     # The manifest counts the last session only; the report counts the training of all of them.
     report = read_config(WorldReport, folders["world model"] / WORLD_METRICS)
     seconds["world model"] = max(seconds["world model"], report.seconds)
-    minutes = {name: value / 60 for name, value in seconds.items()}
-    return row_metrics(task, "minutes", minutes)
-
-
-def latents_over_training(runner: Runner, task: str, folder: Path) -> list[Path]:
-    """One episode's latents while the world model learns, as its training drew them."""
-    drawn = runner.pipeline(preset_run(task)).world() / LATENTS
-    if not drawn.exists():  # an episode too short to draw
-        return []
-    path = folder / f"latents-{task}.png"
-    shutil.copyfile(drawn, path)
-    return [path]
+    yield "minutes", {name: value / 60 for name, value in seconds.items()}

@@ -6,6 +6,7 @@ action block.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,45 +15,44 @@ import torch
 from torch import Tensor
 
 from goalward.control.checkpoint import TrainedIDM
+from goalward.core import figures as style
 from goalward.core.arrays import Array
-from goalward.core.figures import (
-    GREEN,
-    INK,
-    ORANGE,
-    VERMILION,
-    add_common_legend,
-    add_heading,
-    label_axes,
-    new_figure,
-    save_figure,
-    style_axes,
-)
 from goalward.evaluation.rollout import run_batch
 from goalward.evaluation.video import save_comparison
-from goalward.experiments.experiment import RunSpec
+from goalward.experiments import experiment
+from goalward.experiments.experiment import GC_IDM, RunSpec, preset_run
 from goalward.experiments.runner import Runner
-from goalward.experiments.variants import CEM as CEM_VARIANT
-from goalward.experiments.variants import GC_IDM
 from goalward.planning.cost import LatentCost
 from goalward.planning.mpc import MPCConfig
 from goalward.planning.solvers import CEM, SeededNoise
 from goalward.world.frozen import FrameEncoder
+from goalward.world.train import LATENTS
 
 SHOWN_PAIRS = 4  # as in the paper
 SHOWN_PLANS = 200  # of those that CEM considers
 SHOWN_LATENTS = 2_000
 PALE = "#BBBBBB"
-COMPARED = (GC_IDM, CEM_VARIANT)
+COMPARED = {"GC-IDM": GC_IDM, "CEM": experiment.CEM}
 
 
-def compared_runs(task: str) -> list[RunSpec]:
+def compared_runs(task: str) -> dict[str, RunSpec]:
     """GC-IDM and CEM."""
-    return [RunSpec(task=task, controller=one.controller) for one in COMPARED]
+    return {name: RunSpec(task=task, controller=one.controller) for name, one in COMPARED.items()}
+
+
+def latents_over_training(runner: Runner, task: str, folder: Path) -> list[Path]:
+    """One episode's latents while the world model learns, as its training drew them."""
+    drawn = runner.pipeline(preset_run(task)).world() / LATENTS
+    if not drawn.exists():  # an episode too short to draw
+        return []
+    path = folder / f"latents-{task}.png"
+    shutil.copyfile(drawn, path)
+    return [path]
 
 
 def executions(runner: Runner, task: str, folder: Path) -> list[Path]:
     """Demonstration, GC-IDM and CEM on the same pairs, as filmstrips and as animations."""
-    runs = compared_runs(task)
+    runs = [*compared_runs(task).values()]
     pairs = runner.pairs_of(runs[0])
     shown = range(min(SHOWN_PAIRS, len(pairs.pairs)))
     (folder / task).mkdir(exist_ok=True)
@@ -62,16 +62,17 @@ def executions(runner: Runner, task: str, folder: Path) -> list[Path]:
 def plans_in_latent_space(runner: Runner, task: str, folder: Path) -> list[Path]:
     """Plans that CEM considers before it acts, and the paths of both controllers."""
     runs = compared_runs(task)
-    pairs, model = runner.pairs_of(runs[0]), runner.model(runs[0])
+    spec = runs["GC-IDM"]
+    pairs, model = runner.pairs_of(spec), runner.model(spec)
+    latents = runner.pipeline(spec).latents()
     encode, pair = FrameEncoder(model.world.model), pairs.pairs[0]
     paths = {}
     with runner.simulators(pairs, number=1) as simulators:
-        for name, run in zip(("GC-IDM", "CEM"), runs, strict=True):
+        for name, run in runs.items():
             controller = runner.controller(run).controller()
             (episode,) = run_batch(controller, simulators, [pair], budget=run.budget)
             paths[name] = _encoded(encode, episode.frames)
     z_goal_D = _encoded(encode, pair.goal_frame[None])[0]
-    latents = runner.pipeline(runs[0]).latents()
     others_ND = latents.of_episodes(latents.split.test)
     path = folder / f"plans-{task}.png"
     _draw(
@@ -134,27 +135,29 @@ def _draw(
     def place(z: Array) -> Array:
         return (z - centre_D) @ axes_2D.T
 
-    figure = new_figure(7.5, 5.6)
-    add_heading(figure, title)
+    figure = style.new_figure(7.5, 5.6)
+    style.add_heading(figure, title)
     axes = figure.add_subplot()
-    style_axes(axes, "")
+    style.style_axes(axes, "")
     x, y = place(others_ND).T
     axes.scatter(x, y, s=3, color=PALE, label="held-out latents", zorder=1)
     for number, plan_HD in enumerate(plans_SHD):
         label = f"{len(plans_SHD)} of CEM's plans" if number == 0 else None
-        axes.plot(*place(plan_HD).T, color=ORANGE, alpha=0.2, linewidth=0.7, label=label)
-    for colour, (name, path_TD) in zip((GREEN, VERMILION), paths_TD.items(), strict=True):
+        axes.plot(*place(plan_HD).T, color=style.ORANGE, alpha=0.2, linewidth=0.7, label=label)
+    for colour, (name, path_TD) in zip(
+        (style.GREEN, style.VERMILION), paths_TD.items(), strict=True
+    ):
         label = f"{name}, {len(path_TD) - 1} steps"
         axes.plot(
             *place(path_TD).T, color=colour, linewidth=2, marker=".", markersize=5, label=label
         )
     start, goal = place(paths_TD["GC-IDM"][0]), place(z_goal_D)
-    axes.plot(*start, marker="o", markersize=9, color=INK, linestyle="", label="start")
-    axes.plot(*goal, marker="*", markersize=15, color=INK, linestyle="", label="goal")
-    label_axes(axes, "first principal axis", "second")
+    axes.plot(*start, marker="o", markersize=9, color=style.INK, linestyle="", label="start")
+    axes.plot(*goal, marker="*", markersize=15, color=style.INK, linestyle="", label="goal")
+    style.label_axes(axes, "first principal axis", "second")
     # Below, because inside its marks would be taken for another start and goal.
-    add_common_legend(figure, axes)
+    style.add_common_legend(figure, axes)
     for shown in figure.legends[0].legend_handles:
         assert shown is not None
         shown.set_alpha(1)  # pale lines are many in the picture, and one here
-    save_figure(figure, path)
+    style.save_figure(figure, path)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,23 +15,16 @@ from goalward.control.networks import GCIDM, PairwiseIDM, TimeToGo
 from goalward.control.train import ControllerConfig, Training
 from goalward.core.arrays import Array
 from goalward.core.config import content_id, to_json
-from goalward.data.episodes import Episodes, open_episodes
+from goalward.data.episodes import open_episodes
 from goalward.data.summary import summarise
 from goalward.engines.local import LocalEngine
 from goalward.evaluation.baselines import measure_baselines, solved_at_start
-from goalward.evaluation.pairs import (
-    Pair,
-    PairsConfig,
-    draw_pairs,
-    draw_starts,
-    state_rows,
-)
+from goalward.evaluation.pairs import Pair, PairsConfig, draw_pairs, draw_starts, state_rows
 from goalward.evaluation.results import ALL, MethodSummary
 from goalward.evaluation.rollout import batches
 from goalward.evaluation.simulators import SimulatorPools
 from goalward.evaluation.statistics import design_effect, success_rate
-from goalward.experiments.experiment import Metric, RunSpec, rate_metric, row_metrics
-from goalward.experiments.models import preset_run
+from goalward.experiments.experiment import Row, preset_run
 from goalward.experiments.runner import Runner
 from goalward.pipeline import Pipeline
 from goalward.presets import controller_config
@@ -41,13 +32,10 @@ from goalward.tasks import get_task
 from goalward.tasks.task import RenderConfig, State, Task
 from goalward.world.latents import Latents
 
-Rows = Sequence[State]
-CPU = torch.device("cpu")
 CHECKED = 100  # recorded rows, and pairs, that are restored
-MODES: tuple[Literal["budget", "time-to-go"], ...] = ("budget", "time-to-go")
 
 
-def baselines(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
+def baselines(runner: Runner, task: str) -> Iterator[Row]:
     """Success of policies that learn nothing, under every protocol, for every demonstrator.
 
     Nothing is trained, so that pairs are of all episodes.
@@ -57,10 +45,10 @@ def baselines(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # n
             wanted = PairsConfig(task=task, protocol=protocol, count=runner.pairs, split="all")
             found = measure_baselines(draw_pairs(data, wanted), workers=runner.workers)
             for one in found.summary():
-                yield rate_metric(task, baseline_row(name, one), f"{protocol}, %", one.rate)
+                yield baseline_name(name, one), {f"{protocol}, %": one.rate}
 
 
-def baseline_row(demonstrator: str, baseline: MethodSummary) -> str:
+def baseline_name(demonstrator: str, baseline: MethodSummary) -> str:
     """Such as `random, moved pairs, goals of oracle`."""
     subset = "" if baseline.subset == ALL else f", {baseline.subset} pairs"
     return f"{baseline.method}{subset}, goals of {demonstrator}"
@@ -72,7 +60,7 @@ def _datasets(runner: Runner, task: str) -> Iterator[tuple[str, Path]]:
         yield name, runner.pipeline(replace(preset_run(task), demonstrator=name)).episodes()
 
 
-def recordings(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
+def recordings(runner: Runner, task: str) -> Iterator[Row]:
     """How exactly recorded states restore and replay, and how rough recorded actions are."""
     for name, data in _datasets(runner, task):
         with LocalEngine(1) as engine:
@@ -87,7 +75,7 @@ def recordings(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # 
             "second difference of actions": summary.action.roughness,
             **{f"solved at the start, {key}, %": 100 * share for key, share in solved.items()},
         }
-        yield from row_metrics(task, f"demonstrations of {name}", values)
+        yield f"demonstrations of {name}", values
 
 
 def check_exactness(job: tuple[str, Path]) -> tuple[int, float]:
@@ -96,13 +84,15 @@ def check_exactness(job: tuple[str, Path]) -> tuple[int, float]:
     The error is the largest in the column of the first probe target. A worker process calls this.
     """
     task = get_task(job[0])
-    column = task.probe_targets[0].column
-    simulator = task.simulator(RenderConfig())
+    simulator, column = task.simulator(RenderConfig()), task.probe_targets[0].column
+    wanted = PairsConfig(task=task.name, protocol="paper", count=CHECKED, seed=1, split="all")
     with open_episodes(job[1]) as episodes:
         number = min(CHECKED, episodes.num_rows)
         index = np.random.default_rng(0).choice(episodes.num_rows, number, replace=False)
         frames, rows = episodes.rows("pixels", index), state_rows(episodes, task, index)
-        starts, goals, actions = _checked_pairs(episodes, task)
+        first, offset = draw_starts(episodes, wanted), wanted.goal_offset
+        actions = episodes.windows(first, offset, columns=["action"])["action"]
+        starts, goals = (state_rows(episodes, task, first + k) for k in (0, offset))
     different = 0
     for i, frame in enumerate(frames):
         simulator.restore({name: values[i] for name, values in rows.items()})
@@ -112,26 +102,11 @@ def check_exactness(job: tuple[str, Path]) -> tuple[int, float]:
         simulator.restore({name: values[i] for name, values in starts.items()})
         for action in actions[i]:
             simulator.step(action)
-        state = simulator.state()
-        errors.append(np.abs(state[column] - goals[column][i]).max())
+        errors.append(np.abs(simulator.state()[column] - goals[column][i]).max())
     return different, float(np.percentile(errors, 99))
 
 
-def _columns(task: Task) -> set[str]:
-    """The columns of the probe targets."""
-    return {target.column for target in task.probe_targets}
-
-
-def _checked_pairs(episodes: Episodes, task: Task) -> tuple[State, State, Array]:
-    """Starts, goals and the actions between them."""
-    wanted = PairsConfig(task=task.name, protocol="paper", count=CHECKED, seed=1, split="all")
-    rows, offset = draw_starts(episodes, wanted), wanted.goal_offset
-    actions = episodes.windows(rows, offset, columns=["action"])["action"]
-    starts, goals = (state_rows(episodes, task, rows + k) for k in (0, offset))
-    return starts, goals, actions
-
-
-def true_state(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # noqa: ARG001
+def true_state(runner: Runner, task: str) -> Iterator[Row]:
     """Success of GC-IDM on the true state instead of latents: same network, schedule and pairs.
 
     What it lacks is due to controller, demonstrations and horizon; what GC-IDM on latents lacks of
@@ -140,28 +115,19 @@ def true_state(runner: Runner, task: str, folder: Path) -> Iterator[Metric]:  # 
     spec = preset_run(task)
     pipeline, pairs = runner.pipeline(spec), runner.pairs_of(spec)
     latents = state_latents(pipeline)
-    config, network, time_to_go = _trained(runner, spec, pipeline, latents)
+    config, network, time_to_go = _trained(runner, pipeline, latents, spec.seed)
     number = min(defaults.NUM_ENVS, len(pairs.pairs))
+    episodes = [pair.episode for pair in pairs.pairs]
     with runner.simulators(pairs, number) as simulators:
-        for mode in MODES:
+        for mode in ("budget", "time-to-go"):
             head = ActionHead(network, time_to_go, replace(config.horizon, mode=mode))
-            act = partial(_actions, head, pipeline.task, latents)
             solved = [
                 success
                 for batch in batches(pairs.pairs, number)
-                for success in _successes(act, simulators, batch)
+                for success in _successes(head, pipeline.task, latents, simulators, batch)
             ]
-            yield true_state_metric(task, mode, [solved], [pair.episode for pair in pairs.pairs])
-
-
-def true_state_metric(
-    task: str, mode: str, solved: Sequence[Sequence[bool]], episodes: Sequence[int]
-) -> Metric:
-    """The success rate over pairs, a mean over seeds, widened where pairs of an episode agree."""
-    shares = np.mean(np.asarray(solved, dtype=float), axis=0)
-    design = design_effect(list(shares), episodes)
-    rate = success_rate(float(shares.sum()), len(shares), design=design)
-    return rate_metric(task, f"GC-IDM on the true state, {mode} horizon", "success, %", rate)
+            rate = success_rate(sum(solved), len(solved), design=design_effect(solved, episodes))
+            yield f"GC-IDM on the true state, {mode} horizon", {"success, %": rate}
 
 
 def state_features(task: Task, rows: Mapping[str, Array]) -> Array:
@@ -175,9 +141,9 @@ def state_features(task: Task, rows: Mapping[str, Array]) -> Array:
 
 def state_latents(pipeline: Pipeline) -> Latents:
     """The demonstrations with true states in place of latents."""
-    latents = pipeline.latents()
+    latents, columns = pipeline.latents(), {one.column for one in pipeline.task.probe_targets}
     with open_episodes(pipeline.episodes()) as episodes:
-        rows = {name: episodes.read(name, 0, episodes.num_rows) for name in _columns(pipeline.task)}
+        rows = {name: episodes.read(name, 0, episodes.num_rows) for name in columns}
     states = replace(latents, z=state_features(pipeline.task, rows))
     train_ND = states.of_episodes(states.split.train)
     mean, std = (tuple(map(float, f(axis=0))) for f in (train_ND.mean, train_ND.std))
@@ -185,11 +151,10 @@ def state_latents(pipeline: Pipeline) -> Latents:
 
 
 def _trained(
-    runner: Runner, spec: RunSpec, pipeline: Pipeline, latents: Latents
+    runner: Runner, pipeline: Pipeline, latents: Latents, seed: int
 ) -> tuple[ControllerConfig, GCIDM | PairwiseIDM, TimeToGo]:
     """The network and the head with their best weights; an interrupted training goes on."""
-    assert runner.preset != "bundled"
-    config = controller_config(runner.preset, latents, seed=spec.seed)
+    config = controller_config(pipeline.preset, latents, seed=seed)
     if config.time_to_go is None:
         raise ValueError(f"preset {runner.preset} learns no time to go, which true-state needs")
     key = content_id([to_json(config), to_json(latents.metadata)])[:8]
@@ -199,41 +164,38 @@ def _trained(
         torch.manual_seed(config.seed)
         network = config.network.build()
         head = TimeToGo(config.time_to_go, config.network.latent_dim, config.network.max_horizon)
-    training = Training(config, latents, network, folder, device=CPU, time_to_go=head)
+    device = torch.device("cpu")
+    training = Training(config, latents, network, folder, device=device, time_to_go=head)
     with runner.bar("train on true states", config.schedule.steps, "examples") as update:
         training.run(save_seconds=defaults.SAVE_SECONDS, on_progress=update)
     training.trainer.restore_best()
     return config, network.eval(), head.eval()
 
 
-def _actions(
-    head: ActionHead, task: Task, latents: Latents, states: Rows, goals: Rows, left: int
-) -> Array:
-    """Actions (B, A) towards the goals, for so many remaining steps."""
-    low, high = (
-        np.asarray(edge, dtype=np.float32)
-        for edge in (latents.metadata.action_low, latents.metadata.action_high)
-    )
-    z_BD, goal_BD = (
-        torch.from_numpy(
-            state_features(task, {c: np.stack([row[c] for row in rows]) for c in _columns(task)})
-        )
-        for rows in (states, goals)
-    )
-    with torch.inference_mode():
-        actions = head(z_BD, goal_BD, torch.full((len(z_BD),), left))
-    return np.clip(actions.numpy(), low, high)
-
-
 def _successes(
-    act: Callable[[Rows, Rows, int], Array], simulators: SimulatorPools, batch: Sequence[Pair]
+    head: ActionHead,
+    task: Task,
+    latents: Latents,
+    simulators: SimulatorPools,
+    batch: Sequence[Pair],
 ) -> list[bool]:
     """Whether each pair is solved within the budget."""
+    metadata = latents.metadata
+    low, high = np.array([metadata.action_low, metadata.action_high], dtype=np.float32)
     results = simulators.begin(dict(enumerate(batch)))
     for left in range(defaults.BUDGET, 0, -1):
         active = [k for k in results if not results[k].success]
         if not active:
             break
-        actions = act([results[k].row for k in active], [batch[k].goal for k in active], left)
-        results |= simulators.step(dict(zip(active, actions, strict=True)))
+        z_BD = _features(task, [results[k].row for k in active])
+        goal_BD = _features(task, [batch[k].goal for k in active])
+        with torch.inference_mode():
+            actions = head(z_BD, goal_BD, torch.full((len(active),), left)).numpy()
+        results |= simulators.step(dict(zip(active, np.clip(actions, low, high), strict=True)))
     return [results[k].success for k in range(len(batch))]
+
+
+def _features(task: Task, states: Sequence[State]) -> torch.Tensor:
+    columns = {one.column for one in task.probe_targets}
+    rows = {name: np.stack([state[name] for state in states]) for name in columns}
+    return torch.from_numpy(state_features(task, rows))

@@ -11,7 +11,7 @@ import tempfile
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,11 +19,10 @@ from goalward.core.files import atomic_write
 from goalward.core.machine import Provenance, short_revision
 from goalward.experiments.catalog import find_experiments
 from goalward.experiments.claims import Decision
-from goalward.experiments.experiment import Experiment
+from goalward.experiments.experiment import GC_IDM, HYBRID, TIME_TO_GO, Experiment
 from goalward.experiments.figures import save_table_figure
 from goalward.experiments.grids import Grid, details_grid, metric_grids, success_grid
-from goalward.experiments.tables import SUFFIX, Entry, Picture, Source, Table, read_table
-from goalward.experiments.variants import GC_IDM, HYBRID, TIME_TO_GO
+from goalward.experiments.tables import SUFFIX, Entry, Picture, Table, read_table
 
 TITLE = "goalward: the paper's tables, measured"
 INTRODUCTION = (
@@ -133,7 +132,8 @@ class Section:
         """Machine, revision and libraries of each task."""
         tasks: dict[str, list[str]] = {}
         for task in self.table.tasks:
-            tasks.setdefault(_shown_source(self.table.sources[task]), []).append(task)
+            origins = dict.fromkeys(map(_shown_origin, self.table.sources[task].origins))
+            tasks.setdefault(" and ".join(origins) or "unknown", []).append(task)
         return "; ".join(f"{', '.join(names)}: {source}" for source, names in tasks.items())
 
 
@@ -142,7 +142,7 @@ class Report:
     """All tables, in the order of the catalog."""
 
     sections: tuple[Section, ...]
-    missing: tuple[str, ...] = field(default=())  # experiments that were not measured
+    missing: tuple[str, ...]  # experiments that were not measured
 
     def verdicts(self, *, ours: bool) -> dict[Decision, int]:
         """How many claims are supported, refuted, inconclusive: the paper's, or ours."""
@@ -312,10 +312,6 @@ def _picture_name(table: Table, picture: Picture) -> str:
     if stem == f"{table.id}-{picture.task}":
         return picture.task
     return f"{picture.task}, {stem.replace('-', ' ')}"
-
-
-def _shown_source(source: Source) -> str:
-    return " and ".join(dict.fromkeys(map(_shown_origin, source.origins))) or "unknown"
 
 
 def _shown_origin(origin: Provenance) -> str:

@@ -12,7 +12,7 @@ from goalward.core.machine import choose_device, this_provenance, usable_cpus, u
 from goalward.defaults import ExperimentPreset
 from goalward.evaluation.simulators import SimulatorPools
 from goalward.experiments.catalog import find_experiments
-from goalward.experiments.experiment import Analysis, Experiment, RunSpec
+from goalward.experiments.experiment import TIME_TO_GO, Analysis, Experiment, RunSpec
 from goalward.experiments.run import OnState, Outcome, do_runs
 from goalward.experiments.runner import Runner
 from goalward.experiments.tables import (
@@ -22,7 +22,6 @@ from goalward.experiments.tables import (
     require_compatible,
     save_table,
 )
-from goalward.experiments.variants import TIME_TO_GO
 from goalward.pipeline import Bar
 from goalward.presets import learns_time_to_go
 from goalward.tasks import get_task
@@ -89,19 +88,20 @@ def reproduce(
         )
         outcome = do_runs(
             runner,
-            runs_of(chosen),
-            prepared=used_runs(chosen),
+            # One task after the other, so that simulators are shared.
+            sorted(_specs(chosen, Experiment), key=lambda spec: (spec.task, spec.protocol)),
+            prepared=_specs(chosen, Analysis),
             jobs=(1 if has_gpu else usable_cpus()) if jobs is None else jobs,
             threads=threads,
             on_state=on_state,
         )
         for one in chosen:
             ready = (task for task in one.tasks if _is_ready(runner, one, task, outcome))
-            parts = [measured_table(runner, one, task, outcome, folder) for task in ready]
+            parts = [measured_table(runner, one, task, outcome.results, folder) for task in ready]
             if parts and not (table := reduce(merged, parts)).is_empty:
                 tables.append(save_table(folder, table))
     if outcome.failures:
-        raise ValueError("; ".join(map(str, outcome.failures)))
+        raise ValueError("; ".join(f"{job}: {why}" for job, why in outcome.failures.items()))
     return tables
 
 
@@ -111,7 +111,7 @@ def _chosen(
     """What the preset allows, with these tasks only (none: all of them)."""
     chosen = find_experiments(ids)
     if preset == "bundled":
-        impossible = [one.id for one in chosen if not needs_bundled_only(one)]
+        impossible = [one.id for one in chosen if not one.bundled]
         if ids and impossible:
             raise ValueError(
                 f"preset bundled trains nothing, which {', '.join(impossible)} needs; give "
@@ -134,37 +134,19 @@ def _chosen(
     return [one for one in kept if one.tasks]
 
 
-def needs_bundled_only(one: Experiment | Analysis) -> bool:
-    """Whether the bundled controllers and pairs are enough."""
-    if isinstance(one, Analysis):
-        return one.bundled
-    allowed = {"protocol", "budget"}
-    return not any(spec.kind == "pairwise" for _, _, spec in one.runs(one.tasks[0])) and all(
-        point.changes.keys() <= allowed for point in one.points
-    )
-
-
-def runs_of(chosen: Sequence[Experiment | Analysis]) -> list[RunSpec]:
-    """Every run once, one task after the other so that simulators are shared."""
-    found = [
+def _specs(chosen: Sequence[Experiment | Analysis], kind: type) -> list[RunSpec]:
+    """Every run that the experiments, or the analyses, use."""
+    found = (
         spec
         for one in chosen
-        if isinstance(one, Experiment)
+        if isinstance(one, kind)
         for task in one.tasks
-        for _, _, spec in one.runs(task)
-    ]
-    return sorted(dict.fromkeys(found), key=lambda spec: (spec.task, spec.protocol))
-
-
-def used_runs(chosen: Sequence[Experiment | Analysis]) -> list[RunSpec]:
-    """Runs whose models analyses use."""
-    analyses = (one for one in chosen if isinstance(one, Analysis))
-    return [spec for one in analyses for task in one.tasks for spec in one.uses(task)]
+        for spec in one.uses(task)
+    )
+    return [*dict.fromkeys(found)]
 
 
 def _is_ready(runner: Runner, one: Experiment | Analysis, task: str, outcome: Outcome) -> bool:
-    """Whether every run of a task succeeded, or every model is there."""
-    if isinstance(one, Experiment):
-        return all(spec in outcome.results for _, _, spec in one.runs(task))
-    specs = map(runner.canonical, one.uses(task))
-    return not any(f.job.is_for(spec) for spec in specs for f in outcome.failures)
+    """Whether no job failed that the task needs."""
+    specs = [*map(runner.canonical, one.uses(task))]
+    return not any(job.is_for(spec) for job in outcome.failures for spec in specs)

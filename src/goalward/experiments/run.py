@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from statistics import mean
@@ -103,22 +102,11 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A job that failed, and why."""
-
-    job: Job
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.job}: {self.reason}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Results of the runs that succeeded, and the jobs that failed."""
+    """Results of the runs that succeeded, and why the other jobs failed."""
 
     results: Mapping[RunSpec, RunResults]
-    failures: tuple[Failure, ...] = ()
+    failures: Mapping[Job, str]
 
 
 @dataclass(kw_only=True)
@@ -213,24 +201,24 @@ def do_runs(
     left = Counter(job.kind for stage in stages for job in stage)
     state = State(jobs=jobs, left=left, on_state=on_state)
     results: dict[RunSpec, RunResults] = {}
-    failures: list[Failure] = []
-    with LocalEngine(jobs) if jobs > 1 else nullcontext() as engine:
+    failures: dict[Job, str] = {}
+    with LocalEngine(jobs) as engine:
         for stage in stages:
-            needed = [j for j in stage if not any(f.job.is_for(j.spec) for f in failures)]
+            needed = [j for j in stage if not any(failed.is_for(j.spec) for failed in failures)]
             todo = _unique(needed, lambda job: job.identity(runner))
             state.left -= Counter(job.kind for job in stage if job not in todo)
-            if engine is None or len(todo) < 2:  # alone, a job has every core
+            if jobs == 1 or len(todo) < 2:  # alone, a job has every core
                 done = _one_by_one(runner, todo, state)
             else:
                 done = _side_by_side(engine, runner, todo, state, threads)
             for job, found, seconds in done:
                 state.finish(job, seconds)
                 if isinstance(found, str):
-                    failures.append(Failure(job=job, reason=found))
+                    failures[job] = found
                 elif found is not None:
                     results[job.spec] = found
     known = {spec: results[one] for spec, one in canonical.items() if one in results}
-    return Outcome(results=known, failures=tuple(failures))
+    return Outcome(results=known, failures=failures)
 
 
 JobResult = tuple[Job, RunResults | str | None, float]  # results or the failure, and seconds

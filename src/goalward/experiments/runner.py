@@ -19,19 +19,13 @@ from goalward.evaluation.baselines import measure_baselines
 from goalward.evaluation.latency import Latency
 from goalward.evaluation.pairs import Pairs, PairsConfig
 from goalward.evaluation.results import ALL, EpisodeResult, pair_subsets
-from goalward.evaluation.run import (
-    EvaluationConfig,
-    compare_latencies,
-    evaluate,
-    prepare_pairs,
-)
+from goalward.evaluation.run import EvaluationConfig, compare_latencies, evaluate, prepare_pairs
 from goalward.evaluation.simulators import SimulatorPools
-from goalward.evaluation.specs import Context, ControllerSpec, Observer, resolve
+from goalward.evaluation.specs import Context, ControllerSpec, resolve
 from goalward.experiments.experiment import ONNX, RunSpec
 from goalward.pipeline import Bar, Pipeline, silent_bar
 from goalward.runtime.onnx import SUFFIX
 from goalward.tasks import get_task
-from goalward.world.frozen import FrameEncoder
 
 KEPT_MODELS = 4  # in memory
 
@@ -94,7 +88,7 @@ class Runner:
         """The trained model of a run: the folder of its training, or the bundled file."""
         if self.preset == "bundled":
             return controller_path(spec.task)
-        return _trained(self, spec.kind, _training(spec))
+        return _trained(self, _training(spec))
 
     def controller_folder(self, spec: RunSpec) -> Path:
         """Where the trained model of a run is, or will be."""
@@ -121,14 +115,13 @@ class Runner:
         """The start and goal pairs of a run."""
         if self.preset == "bundled":
             return bundled_pairs(spec.task, self.pairs, spec.protocol)
-        pipeline = self.pipeline(spec)
-        return prepare_pairs(self.folder(spec), self.pairs_config(spec), pipeline.episodes())
+        episodes = self.pipeline(spec).episodes()
+        return prepare_pairs(self.folder(spec), self.pairs_config(spec), episodes)
 
     def folder(self, spec: RunSpec) -> Path:
         """The folder of the pairs of a run and of its results."""
         if self.preset == "bundled":
-            name = f"{spec.protocol}-{self.pairs}"
-            return self.runs / "bundled" / spec.task / name
+            return self.runs / "bundled" / spec.task / f"{spec.protocol}-{self.pairs}"
         return self.pipeline(spec).pairs_folder(self.pairs_config(spec))
 
     def subset(self, spec: RunSpec, name: str) -> set[int]:
@@ -156,12 +149,11 @@ class Runner:
 
     def config(self, spec: RunSpec) -> EvaluationConfig:
         """What the controllers of a run and of others on its pairs share."""
-        world = self.model(spec).world
         return EvaluationConfig(
             pairs=self.pairs_of(spec),
             budget=spec.budget,
             num_envs=min(defaults.NUM_ENVS, self.pairs),
-            observer=Observer(world_id=world.id, encode=FrameEncoder(world.model)),
+            observer=self.model(spec).world,
         )
 
     def evaluate(self, spec: RunSpec) -> RunResults:
@@ -200,14 +192,15 @@ class Runner:
 
 def _training(spec: RunSpec) -> RunSpec:
     """The run as far as its training depends on it."""
-    names = ("task", "demonstrator", "world_changes", "controller_changes", "seed")
-    return RunSpec(controller="", **{name: getattr(spec, name) for name in names})
+    plain = RunSpec(task=spec.task, controller="waypoints" if spec.kind == "pairwise" else "")
+    names = ("demonstrator", "world_changes", "controller_changes", "seed")
+    return replace(plain, **{name: getattr(spec, name) for name in names})
 
 
 @cache
-def _trained(runner: Runner, kind: defaults.ModelKind, spec: RunSpec) -> Path:
+def _trained(runner: Runner, spec: RunSpec) -> Path:
     return runner.pipeline(spec).controller(
-        kind=kind, seed=spec.seed, changes=spec.controller_changes
+        kind=spec.kind, seed=spec.seed, changes=spec.controller_changes
     )
 
 

@@ -16,19 +16,23 @@ from goalward.core.config import parse_config, to_json
 from goalward.core.files import atomic_write
 from goalward.core.machine import Provenance, this_provenance
 from goalward.evaluation.latency import Latency
-from goalward.evaluation.results import (
-    EpisodeResult,
-    MethodSummary,
-    summarise_method,
-)
+from goalward.evaluation.results import EpisodeResult, MethodSummary, summarise_method
+from goalward.evaluation.statistics import Rate
 from goalward.experiments.claims import Latencies, Rows, Verdict, decide
-from goalward.experiments.experiment import Analysis, Experiment, Metric, Place, RunSpec, Variant
-from goalward.experiments.run import Outcome
-from goalward.experiments.runner import Runner
-from goalward.experiments.variants import CEM, TASKS
+from goalward.experiments.experiment import (
+    CEM,
+    TASKS,
+    Analysis,
+    Beside,
+    Experiment,
+    Place,
+    RunSpec,
+    Variant,
+)
+from goalward.experiments.paper import paper_success
+from goalward.experiments.runner import Runner, RunResults
 
 SUFFIX = ".json.gz"
-ROWS = ("entries", "verdicts", "metrics", "pictures")  # what a table has of each task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,20 @@ class Entry:
     latency: Latency | None
     paper: float | None  # percent
     outcomes: dict[str, str]  # by seed, 1 or 0 for every pair; empty if they were not kept
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One number of an analysis, in the unit that its row or column names."""
+
+    task: str
+    row: str
+    column: str
+    value: float | None  # None: infinite
+    low: float | None = None  # of the 95% interval
+    high: float | None = None
+    count: int | None = None  # of the cases that the interval is over
+    paper: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,37 +125,33 @@ class Table:
         """Whether nothing was found."""
         return not (self.entries or self.metrics or self.pictures)
 
-    def of_task(self, task: str) -> Table:
-        """The part of a task."""
-        rows: dict[str, Any] = {
-            name: tuple(row for row in getattr(self, name) if row.task == task) for name in ROWS
-        }
-        return replace(self, tasks=(task,), sources={task: self.sources[task]}, **rows)
-
 
 def measured_table(
-    runner: Runner, one: Experiment | Analysis, task: str, outcome: Outcome, folder: Path
+    runner: Runner,
+    one: Experiment | Analysis,
+    task: str,
+    results: Mapping[RunSpec, RunResults],
+    folder: Path,
 ) -> Table:
     """The table of one task, after its runs; the pictures of an analysis go into the folder."""
     here = [this_provenance()]
     if isinstance(one, Analysis):
-        found = [*one.measure(runner, task, folder)]
-        paths = (each.relative_to(folder).as_posix() for each in found if isinstance(each, Path))
+        paths = one.draw(runner, task, folder) if one.draw else ()
+        pictures = (path.relative_to(folder).as_posix() for path in paths)
         parts: dict[str, Any] = {
-            "metrics": tuple(each for each in found if isinstance(each, Metric)),
-            "pictures": tuple(Picture(task=task, path=path) for path in paths),
+            "metrics": tuple(metrics_of(one, runner, task)),
+            "pictures": tuple(Picture(task=task, path=path) for path in pictures),
         }
         origins = here
     else:
-        runs = {spec: outcome.results[spec] for _, _, spec in one.runs(task)}
         latencies = _latencies(runner, one, task)
-        rows = rows_by_place(one, task, runner, {spec: each.rows for spec, each in runs.items()})
+        rows = rows_by_place(one, task, runner, results)
         parts = {
             "entries": tuple(entries_of(one, task, rows, latencies)),
             "verdicts": tuple(verdicts_of(one, task, rows, latencies)),
         }
-        known = [origin for each in runs.values() for origin in each.provenance]
-        origins = known + (here if latencies else [])
+        origins = [origin for spec in one.uses(task) for origin in results[spec].provenance]
+        origins += here if latencies else []
     unique = tuple(o for k, o in enumerate(origins) if o not in origins[:k])
     return Table(
         id=one.id,
@@ -151,11 +165,30 @@ def measured_table(
     )
 
 
+def metrics_of(analysis: Analysis, runner: Runner, task: str) -> Iterator[Metric]:
+    """The numbers of an analysis; success rates are in percent."""
+    for row, columns in analysis.measure(runner, task) if analysis.measure else ():
+        for column, value in columns.items():
+            if isinstance(value, Rate):
+                yield Metric(
+                    task=task,
+                    row=row,
+                    column=column,
+                    value=100 * value.mean,
+                    low=100 * value.low,
+                    high=100 * value.high,
+                    count=value.count,
+                )
+            else:
+                known = value if isinstance(value, Beside) else Beside(value, None)
+                yield Metric(task=task, row=row, column=column, **known._asdict())
+
+
 def rows_by_place(
     experiment: Experiment,
     task: str,
     runner: Runner,
-    results: Mapping[RunSpec, Sequence[EpisodeResult]],
+    results: Mapping[RunSpec, RunResults],
 ) -> dict[Place, list[EpisodeResult]]:
     """Rows of all seeds by variant and point, without points that need more pairs."""
     rows: dict[Place, list[EpisodeResult]] = {}
@@ -167,7 +200,7 @@ def rows_by_place(
         if task in point.subset:
             pairs &= runner.subset(spec, point.subset[task])
         if pairs:
-            kept = (row for row in results[spec] if row.pair in pairs)
+            kept = (row for row in results[spec].rows if row.pair in pairs)
             rows.setdefault((variant, point.label), []).extend(kept)
     return rows
 
@@ -195,7 +228,7 @@ def entries_of(
             search_size=variant.search_size,
             summary=summarise_method(found, reference=reference if same_pairs else ()),
             latency=latencies.get(variant),
-            paper=experiment.figure(task, point, variant),
+            paper=paper_success(experiment.id, task, variant.controller, point),
             outcomes=outcomes_of(found),
         )
 
@@ -212,22 +245,20 @@ def verdicts_of(
     experiment: Experiment, task: str, rows: Rows, latencies: Latencies
 ) -> Iterator[Verdict]:
     """Verdicts on the claims of the experiment."""
-    for claim in experiment.claims:
-        verdict = decide(claim, task, rows, latencies)
-        if verdict is not None:
-            yield verdict
+    verdicts = (decide(claim, task, rows, latencies) for claim in experiment.claims)
+    return (verdict for verdict in verdicts if verdict is not None)
 
 
 def merged(old: Table, new: Table) -> Table:
     """The new table with the tasks of the old one that it lacks."""
-    parts = {task: (new if task in new.tasks else old) for task in (*old.tasks, *new.tasks)}
-    tasks = sorted(parts, key=lambda task: TASKS.index(task) if task in TASKS else len(TASKS))
-    chosen = [parts[task].of_task(task) for task in tasks]
+    sources = {**old.sources, **new.sources}
+    tasks = tuple(sorted(sources, key=TASKS.index))
+    parts = [(task, new if task in new.tasks else old) for task in tasks]
     rows: dict[str, Any] = {
-        name: tuple(row for part in chosen for row in getattr(part, name)) for name in ROWS
+        name: tuple(row for task, part in parts for row in getattr(part, name) if row.task == task)
+        for name in ("entries", "verdicts", "metrics", "pictures")
     }
-    sources = {task: parts[task].sources[task] for task in tasks}
-    return replace(new, tasks=tuple(tasks), sources=sources, **rows)
+    return replace(new, tasks=tasks, sources={task: sources[task] for task in tasks}, **rows)
 
 
 def read_table(path: Path) -> Table:
@@ -286,7 +317,7 @@ def require_compatible(folder: Path, chosen: Sequence[Experiment | Analysis], pa
                     f"{path} has {task} measured on {source.pairs} pairs, more than {pairs}; "
                     f"give --pairs {source.pairs}, or another --out"
                 )
-            if task in one.tasks or isinstance(one, Analysis):
+            if isinstance(one, Analysis) or task in one.tasks:
                 continue
             if not is_current(table, task, one):
                 raise ValueError(

@@ -124,12 +124,7 @@ class LatentCost:
     """
 
     def __init__(
-        self,
-        model: LeWM,
-        z_BTD: Tensor,
-        z_goal_BD: Tensor,
-        *,
-        actions_BTA: Tensor | None = None,
+        self, model: LeWM, z_BTD: Tensor, z_goal_BD: Tensor, *, actions_BTA: Tensor | None = None
     ) -> None:
         if actions_BTA is None:
             actions_BTA = z_BTD.new_empty(len(z_BTD), 0, model.config.block_dim)

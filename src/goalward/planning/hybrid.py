@@ -89,8 +89,8 @@ class HybridController(PlanningController):
         self, here_BD: Tensor, there_BD: Tensor, z_goal_BD: Tensor, left_B: Tensor
     ) -> Tensor:
         """One block: the network's actions along the straight line between two latents."""
-        actions = []
-        for k in range(self._skip):
-            z_BD = torch.lerp(here_BD, there_BD, k / self._skip)
-            actions.append(self._act(z_BD, z_goal_BD, (left_B - k).clamp(min=1)))
+        path = [torch.lerp(here_BD, there_BD, k / self._skip) for k in range(self._skip)]
+        actions = [
+            self._act(z_BD, z_goal_BD, (left_B - k).clamp(min=1)) for k, z_BD in enumerate(path)
+        ]
         return self.raw_actions.to_blocks(torch.stack(actions, dim=1))[:, 0]

@@ -210,11 +210,9 @@ class MPCController(PlanningController):
         action_high: Sequence[float],
         config: MPCConfig = MPCConfig(),  # noqa: B008 - frozen
     ) -> None:
-        commit = config.receding_horizon * world.frameskip
+        commit, seed = config.receding_horizon * world.frameskip, config.seed
         history = config.history
-        super().__init__(
-            world, action_low, action_high, commit=commit, seed=config.seed, history=history
-        )
+        super().__init__(world, action_low, action_high, commit=commit, seed=seed, history=history)
         if history > world.history:
             raise ValueError(
                 f"history must be at most {world.history}, as in the world model, got {history}"
@@ -228,7 +226,10 @@ class MPCController(PlanningController):
         executed = [torch.stack(tuple(queue.blocks)) for queue in queues if queue.blocks]
         actions_BTA = torch.stack(executed) if executed else None
         cost = LatentCost(self.model, z_BTD, z_goal_BD, actions_BTA=actions_BTA)
-        mean_BHA = torch.stack([self._start(queue, z_BTD) for queue in queues])
+        mean_BHA = z_BTD.new_zeros(len(queues), self._config.horizon, self.model.config.block_dim)
+        for mean_HA, queue in zip(mean_BHA, queues, strict=True):
+            if self._config.warm_start and queue.rest_HA is not None:
+                mean_HA[: len(queue.rest_HA)] = queue.rest_HA
         noise = SeededNoise(generators=[queue.generator for queue in queues], like=mean_BHA)
         found = self._solver(cost, mean_BHA, noise=noise)
         if not found.actions.isfinite().all() or found.cost.isnan().any():
@@ -236,10 +237,3 @@ class MPCController(PlanningController):
         for queue, plan_HA in zip(queues, found.actions, strict=True):
             queue.rest_HA = plan_HA[self._config.receding_horizon :]
         return found.actions, cost.predictor_calls
-
-    def _start(self, queue: ActionQueue, like: Tensor) -> Tensor:
-        """Where a search starts (H, A): the rest of the last plan, then zeros."""
-        mean_HA = like.new_zeros(self._config.horizon, self.model.config.block_dim)
-        if self._config.warm_start and queue.rest_HA is not None:
-            mean_HA[: len(queue.rest_HA)] = queue.rest_HA
-        return mean_HA

@@ -243,6 +243,11 @@ class Gradient:
         return Plan(actions=best_B1HA[:, 0], cost=least_B1[:, 0])
 
 
+def is_solver(thing: object) -> bool:
+    """Whether something is a class of settings whose instances can be called."""
+    return isinstance(thing, type) and is_dataclass(thing) and isfunction(thing.__call__)
+
+
 SOLVERS: Registry[type[Solver]] = Registry(
     "solver",
     {
@@ -251,11 +256,13 @@ SOLVERS: Registry[type[Solver]] = Registry(
         "mppi": "goalward.planning.solvers:MPPI",
         "gradient": "goalward.planning.solvers:Gradient",
     },
-    # A class of settings whose instances can be called.
-    lambda thing: isinstance(thing, type) and is_dataclass(thing) and isfunction(thing.__call__),
+    is_solver,
 )
 
 
 def register_solver(name: str, solver_type: type[Solver]) -> None:
-    """Lets a name stand for your solver: a frozen dataclass of settings that is a `Solver`."""
+    """Lets a name stand for your solver, and for the controller that plans with it.
+
+    It is a frozen dataclass of settings that is a `Solver`.
+    """
     SOLVERS.register(name, solver_type)

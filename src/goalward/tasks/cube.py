@@ -12,14 +12,13 @@ from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
 from goalward.tasks.task import (
     ProbeTarget,
+    Protocol,
     RenderConfig,
     Simulator,
     State,
     Task,
     TaskPreset,
     clip_action,
-    own_protocol,
-    unsolved_protocol,
 )
 
 CUBE_HEIGHT = 0.02  # of its centre when it lies on the table
@@ -186,37 +185,14 @@ def yaw_quaternion(yaw: float) -> list[float]:
     return [float(np.cos(yaw / 2)), 0.0, 0.0, float(np.sin(yaw / 2))]
 
 
-def _cube_symmetries() -> Array:
-    """The 24 rotations that map a cube to itself, as quaternions of shape (24, 4)."""
-    half, diagonal = 0.5, np.sqrt(0.5)
-    axes = np.eye(4)
-    pairs = [
-        (np.eye(4)[i] + sign * np.eye(4)[j]) * diagonal
-        for i in range(4)
-        for j in range(i)
-        for sign in (1, -1)
-    ]
-    signs = np.array(np.meshgrid([1], [1, -1], [1, -1], [1, -1])).reshape(4, -1).T
-    return np.concatenate([axes, pairs, signs * half])
-
-
-CUBE_SYMMETRIES = _cube_symmetries()
-
-
 def cube_angle(a: Array, b: Array) -> Array:
-    """Angle between two cube orientations (..., 4), up to the cube's symmetries."""
-    conjugate = a * np.array([1.0, -1.0, -1.0, -1.0])
-    relative = quaternion_product(conjugate, b)
-    cosine = np.abs(relative @ CUBE_SYMMETRIES.T).max(axis=-1)
-    return 2 * np.arccos(np.clip(cosine, 0.0, 1.0))
+    """Angle between two cube orientations, quaternions (..., 4), up to the cube's symmetries."""
+    from scipy.spatial.transform import Rotation
 
-
-def quaternion_product(a: Array, b: Array) -> Array:
-    """Hamilton product of quaternions (..., 4) given as w, x, y, z."""
-    w, u = a[..., :1], a[..., 1:]
-    s, v = b[..., :1], b[..., 1:]
-    scalar = w * s - (u * v).sum(axis=-1, keepdims=True)
-    return np.concatenate([scalar, w * v + s * u + np.cross(u, v)], axis=-1)
+    a, b = np.broadcast_arrays(a, b)
+    first, second = (Rotation.from_quat(q.reshape(-1, 4)[:, [1, 2, 3, 0]]) for q in (a, b))
+    apart = (first.inv() * second).reduce(Rotation.create_group("O"))
+    return np.asarray(apart.magnitude()).reshape(a.shape[:-1])
 
 
 def _cube_distance(row: State, goal: State) -> Array:
@@ -267,9 +243,9 @@ CUBE = Task(
     needs_gl=True,
     make=CubeSimulator,
     protocols={
-        "paper": own_protocol("cube within 4 cm of its goal", _cube_there),
-        "moderate": unsolved_protocol("cube within 4 cm", _cube_there),
-        "strict": unsolved_protocol(
+        "paper": Protocol.own("cube within 4 cm of its goal", _cube_there),
+        "moderate": Protocol.unsolved("cube within 4 cm", _cube_there),
+        "strict": Protocol.unsolved(
             "cube within 3 cm and 15° (24 symmetries) for 3 steps", _cube_posed, hold=3
         ),
     },

@@ -15,14 +15,13 @@ from goalward.tasks.rendering import SUPERSAMPLE_UP_TO, resized
 from goalward.tasks.task import (
     Policy,
     ProbeTarget,
+    Protocol,
     RenderConfig,
     Simulator,
     State,
     Task,
     TaskPreset,
     clip_action,
-    own_protocol,
-    unsolved_protocol,
     wrap_angle,
 )
 
@@ -243,9 +242,9 @@ PUSH_T = Task(
     needs_gl=False,
     make=PushTSimulator,
     protocols={
-        "paper": own_protocol("pusher and T within 20 px (4-D norm), T within 20°", _both_there),
-        "moderate": unsolved_protocol("as paper", _both_there),
-        "strict": unsolved_protocol(
+        "paper": Protocol.own("pusher and T within 20 px (4-D norm), T within 20°", _both_there),
+        "moderate": Protocol.unsolved("as paper", _both_there),
+        "strict": Protocol.unsolved(
             "T alone within 10 px and 10° for 3 steps", _block_there, hold=3
         ),
     },

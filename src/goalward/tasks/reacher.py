@@ -11,14 +11,13 @@ from goalward.tasks.rendering import FastRenderer, prepare_gl, resized
 from goalward.tasks.task import (
     Policy,
     ProbeTarget,
+    Protocol,
     RenderConfig,
     Simulator,
     State,
     Task,
     TaskPreset,
     clip_action,
-    own_protocol,
-    unsolved_protocol,
     wrap_angle,
 )
 
@@ -207,11 +206,11 @@ REACHER = Task(
     needs_gl=True,
     make=ReacherSimulator,
     protocols={
-        "paper": own_protocol("both angles within 0.05 rad, never wrapped", _angles_match),
-        "moderate": unsolved_protocol(
+        "paper": Protocol.own("both angles within 0.05 rad, never wrapped", _angles_match),
+        "moderate": Protocol.unsolved(
             "both angles within 0.05 rad, shoulder periodic", _periodic_angles_match
         ),
-        "strict": unsolved_protocol("fingertip within 1 cm for 2 steps", _fingertip_there, hold=2),
+        "strict": Protocol.unsolved("fingertip within 1 cm for 2 steps", _fingertip_there, hold=2),
     },
     demonstrators={
         "targets": JointTargets,

@@ -105,6 +105,25 @@ class Protocol:
     physics: str = "environment"
     environments_own: bool = False  # success is what `Simulator.step` returns
 
+    @classmethod
+    def own(cls, summary: str, solved: Callable[[State, State], Array]) -> Protocol:
+        """The environment's own rule; `solved` gives its verdict on a recorded state."""
+        return cls(
+            summary=f"the environment's own: {summary}", solved=solved, environments_own=True
+        )
+
+    @classmethod
+    def unsolved(
+        cls, summary: str, solved: Callable[[State, State], Array], *, hold: int = 1
+    ) -> Protocol:
+        """A rule on recorded states; pairs whose start already meets the goal are left out."""
+
+        def admits(start: State, goal: State) -> Array:
+            return np.logical_not(solved(start, goal))
+
+        summary = f"{summary}, solved starts left out"
+        return cls(summary=summary, solved=solved, hold=hold, admits=admits)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeTarget:
@@ -275,26 +294,6 @@ class SuccessChecker:
             return environment_verdict
         self._held = self._held + 1 if bool(self._protocol.solved(row, self._goal)) else 0
         return self._held >= self._protocol.hold
-
-
-def own_protocol(summary: str, solved: Callable[[State, State], Array]) -> Protocol:
-    """The environment's own rule; `solved` says of a recorded state what that rule would say."""
-    return Protocol(
-        summary=f"the environment's own: {summary}", solved=solved, environments_own=True
-    )
-
-
-def unsolved_protocol(
-    summary: str, solved: Callable[[State, State], Array], *, hold: int = 1
-) -> Protocol:
-    """A rule on recorded states; pairs whose start already meets the goal are left out."""
-
-    def admits(start: State, goal: State) -> Array:
-        return np.logical_not(solved(start, goal))
-
-    return Protocol(
-        summary=f"{summary}, solved starts left out", solved=solved, hold=hold, admits=admits
-    )
 
 
 def clip_action(action: Array) -> Array:

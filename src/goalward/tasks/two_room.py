@@ -21,7 +21,6 @@ from goalward.tasks.task import (
     Task,
     TaskPreset,
     clip_action,
-    own_protocol,
 )
 
 NATIVE_SIZE = 224
@@ -241,7 +240,7 @@ TWO_ROOM = Task(
     needs_gl=False,
     make=TwoRoomSimulator,
     protocols={
-        "paper": own_protocol("agent within 16 px of its goal", _near(SUCCESS_RADIUS)),
+        "paper": Protocol.own("agent within 16 px of its goal", _near(SUCCESS_RADIUS)),
         "moderate": Protocol(
             summary="opposite rooms, swept-disk walls, agent within 16 px",
             solved=_near(SUCCESS_RADIUS),

@@ -20,22 +20,8 @@ from torch import Tensor
 from goalward import defaults
 from goalward.core.artifacts import MANIFEST, open_stage
 from goalward.core.checks import as_path, one_line
-from goalward.core.config import (
-    config,
-    differences,
-    from_json,
-    read_config,
-    read_json,
-    to_json,
-    write_json,
-)
-from goalward.core.tensors import (
-    make_module,
-    read_tensors,
-    require_finite,
-    tensors_id,
-    write_tensors,
-)
+from goalward.core.config import config, from_json, read_config, to_json, write_json
+from goalward.core.tensors import make_module, read_tensors, tensors_id, write_tensors
 from goalward.data.episodes import Episodes, open_episodes
 from goalward.data.splits import SplitConfig
 from goalward.data.windows import ActionScaler, action_scale, require_finite_actions, sizes
@@ -116,18 +102,9 @@ def require_world(encoder: object) -> World:
 
 
 def save_world(folder: Path, name: Weights, model: LeWM, actions: ActionScaler | None) -> None:
-    """Writes `<name>.safetensors`, in place of an earlier one, and `model.json` if it is missing.
-
-    Refuses a folder of another model, and weights that are not finite.
-    """
-    metadata, path = to_json(_Metadata(model=model.config, actions=actions)), folder / MODEL
-    require_finite(model.state_dict(), folder / f"{name}.safetensors")
+    """Writes `model.json` and `<name>.safetensors`, in place of earlier ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not path.is_file():
-        write_json(path, metadata)
-    elif (found := read_json(path)) != metadata:
-        changes = differences(found, metadata)
-        raise ValueError(f"{path}: describes another model ({changes}); use another folder")
+    write_json(folder / MODEL, to_json(_Metadata(model=model.config, actions=actions)))
     write_tensors(folder / f"{name}.safetensors", model.state_dict())
 
 

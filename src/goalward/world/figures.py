@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from goalward.core import figures as draw
-from goalward.core.arrays import Array
+from goalward.core.arrays import Array, spread
 from goalward.world.metrics import Standardizer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def save_latent_path(path: Path, snapshots: Mapping[int, Array], frames: Array, 
         frames: The episode's frames, uint8 (N, H, W, 3), at least `MIN_POINTS`.
         title: Heading; the method of the map is added to it.
     """
-    steps = [sorted(snapshots)[i] for i in _spread(len(snapshots), SHOWN_SNAPSHOTS)]
+    steps = [sorted(snapshots)[i] for i in spread(len(snapshots), SHOWN_SNAPSHOTS)]
     width = max(2.7 * (len(steps) + 1), 7.5)
     heights = (width / (len(steps) + 1) + 0.7, width / SHOWN_FRAMES + 0.3)
     figure = draw.new_figure(width, sum(heights) + 0.4)
@@ -77,7 +77,7 @@ def save_latent_path(path: Path, snapshots: Mapping[int, Array], frames: Array, 
     for axes, step in zip(paths, steps, strict=True):
         _draw_path(axes, latent_map(snapshots[step]), f"step {step:,}")
     _draw_distribution(distribution, snapshots[steps[-1]], f"distribution, step {steps[-1]:,}")
-    shown = _spread(len(frames), SHOWN_FRAMES)
+    shown = spread(len(frames), SHOWN_FRAMES)
     for axes, i in zip(below.subplots(1, len(shown)), shown, strict=True):
         _draw_frame(axes, frames[i], i, len(frames))
     draw.save_figure(figure, path)
@@ -106,11 +106,6 @@ def latent_map(points_ND: Array) -> Array:
     start = (plane_N2 * (START_SPREAD / spread)).astype(np.float32)
     perplexity = min(PERPLEXITY, (len(points_ND) - 1) / 3)
     return TSNE(init=start, perplexity=perplexity, random_state=0).fit_transform(centred_ND)
-
-
-def _spread(number: int, limit: int) -> list[int]:
-    """At most `limit` of the indices below `number`, evenly spaced, the ends among them."""
-    return np.unique(np.linspace(0, number - 1, limit).round().astype(int)).tolist()
 
 
 def _draw_term(

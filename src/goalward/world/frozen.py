@@ -70,9 +70,7 @@ class FrameEncoder:
 
     def __call__(self, frames_NHWC: Tensor) -> Tensor:
         """Latents (N, D) of uint8 frames (N, H, W, 3) of any size, on the first device."""
-        number = len(self._devices)
-        parts = frames_NHWC.chunk(number) if number > 1 and len(frames_NHWC) else [frames_NHWC]
-        latents = []
+        parts, latents = frames_NHWC.chunk(len(self._devices)), []
         with torch.inference_mode():
             # GPUs compute asynchronously, so that calling one after the other is enough.
             for device, encode, part in zip(self._devices, self._encoders, parts, strict=False):

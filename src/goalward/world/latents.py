@@ -146,13 +146,9 @@ def embed(
     split = encoder.split if isinstance(encoder, World) else SplitConfig()
     with open_episodes(dataset) as episodes:
         inputs = {"world": encoder.id, "episodes": episodes_id(episodes)}
-        inputs["split"] = content_id(to_json(split))
+        inputs |= {"split": content_id(to_json(split)), **({"task": task} if task else {})}
         stage = Stage(
-            folder=folder,
-            name=STAGE,
-            version=STAGE_VERSION,
-            config=config,
-            inputs=inputs if task is None else {**inputs, "task": task},
+            folder=folder, name=STAGE, version=STAGE_VERSION, config=config, inputs=inputs
         )
         if not stage.is_complete():
             _require_fitting(episodes, encoder, split)

@@ -18,20 +18,18 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from goalward import defaults
 from goalward.core.arrays import Array
 from goalward.core.random import generator
 from goalward.data.episodes import Episodes, Index, open_episodes
 from goalward.data.splits import Split, split_episodes
 from goalward.data.summary import task_name
-from goalward.data.windows import ActionScaler, Windows, action_scale
+from goalward.data.windows import Windows, action_scale
 from goalward.tasks import find_task
 from goalward.tasks.task import ProbeTarget, wrap_angle
-from goalward.world.checkpoint import Weights, load_world, require_fits
+from goalward.world.checkpoint import World, require_fits
 from goalward.world.frozen import FrameEncoder, normalise
 from goalward.world.lewm import LeWM
 
-CPU = torch.device("cpu")
 RIDGE = 1e-6  # of a standardised latent's variance: keeps collapsed latents solvable
 ENCODE_BATCH = 256  # frames
 ERROR_BATCH = 128  # windows
@@ -94,45 +92,29 @@ class ProbeData:
 
 
 def validate_world(
-    world: Path,
-    dataset: Path,
-    *,
-    weights: Weights = "best",
-    task: str | None = None,
-    seed: int = 0,
-    frameskip: int = defaults.FRAMESKIP,
-    device: torch.device = CPU,
+    world: World, dataset: Path, *, task: str | None = None, seed: int = 0
 ) -> WorldMetrics:
-    """Validate a stored world model on the held-out episodes of a dataset.
-
-    The split is that of its training. A public checkpoint stores neither its frameskip nor the
-    scale of its actions; the scale then comes from the dataset.
-    """
-    loaded = load_world(world, weights=weights, device=device, frameskip=frameskip)
+    """Validate a world model on the held-out episodes of a dataset, split as in its training."""
     with open_episodes(dataset) as episodes:
-        targets = probe_targets(episodes, task_name(episodes, task))
-        require_fits(loaded.model.config, episodes)
-        split = split_episodes(episodes.num_episodes, loaded.split)
-        scale = loaded.actions or action_scale(episodes, split.train)
-        return world_metrics(loaded.model, episodes, targets, split, scale, seed=seed)
+        name = task_name(episodes, task)
+        require_fits(world.model.config, episodes)
+        return world_metrics(world, episodes, name, seed=seed)
 
 
 def world_metrics(
-    model: LeWM,
-    episodes: Episodes,
-    targets: Sequence[ProbeTarget],
-    split: Split,
-    scale: ActionScaler,
-    *,
-    seed: int,
-    mlp: bool = True,
+    world: World, episodes: Episodes, task: str | None, *, seed: int, mlp: bool = True
 ) -> WorldMetrics:
-    """Prediction errors and probes on held-out episodes, with or without the MLP probe."""
-    history, skip = model.config.history, model.config.frameskip
-    far = history + FAR_STEPS
-    long_enough = len(episodes.window_starts((far - 1) * skip + 1, split.held_out)) > 0
-    frames = far if long_enough else history + 1
+    """Prediction errors and probes on held-out episodes, with or without the MLP probe.
+
+    A public checkpoint does not store the scale of its actions, which then comes from the dataset.
+    """
+    model, split = world.model, split_episodes(episodes.num_episodes, world.split)
+    scale = world.actions or action_scale(episodes, split.train)
+    far = world.history + FAR_STEPS
+    long_enough = len(episodes.window_starts((far - 1) * world.frameskip + 1, split.held_out)) > 0
+    frames, skip = far if long_enough else world.history + 1, world.frameskip
     windows = Windows(episodes, split.held_out, frames=frames, frameskip=skip, scale=scale)
+    targets = probe_targets(episodes, task)
     return WorldMetrics(
         probes=probe_world(model, episodes, targets, split, seed=seed, mlp=mlp),
         prediction=prediction_errors(model, windows, seed=seed),
@@ -313,7 +295,12 @@ def probe_outputs(targets: Sequence[ProbeTarget], columns: Mapping[str, Array]) 
 
     Plain components are in the target's unit; angles are their cosines, then their sines.
     """
-    return np.concatenate([_outputs(target, columns) for target in targets], axis=1)
+    outputs: list[Array] = []
+    for target in targets:
+        true_NC = _components(target, columns)
+        is_angle = target.angle
+        outputs += [np.cos(true_NC), np.sin(true_NC)] if is_angle else [true_NC * target.scale]
+    return np.concatenate(outputs, axis=1)
 
 
 def probe_error(target: ProbeTarget, output_NK: Array, columns: Mapping[str, Array]) -> Array:
@@ -325,13 +312,6 @@ def probe_error(target: ProbeTarget, output_NK: Array, columns: Mapping[str, Arr
     return wrap_angle(np.arctan2(sines, cosines) - true_NC) * target.scale
 
 
-def _outputs(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
-    true_NC = _components(target, columns)
-    if target.angle:
-        return np.concatenate([np.cos(true_NC), np.sin(true_NC)], axis=1)
-    return true_NC * target.scale
-
-
 def _components(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
     """The target's part of its column, in the column's unit: (N, C) float64."""
     return columns[target.column][:, list(target.index)].astype(np.float64)
@@ -340,7 +320,7 @@ def _components(target: ProbeTarget, columns: Mapping[str, Array]) -> Array:
 def _scores(
     targets: Sequence[ProbeTarget], outputs_NK: Array, columns: Mapping[str, Array]
 ) -> tuple[ProbeScore, ...]:
-    truths, scores = [_outputs(target, columns) for target in targets], []
+    truths, scores = [probe_outputs([target], columns) for target in targets], []
     ends = np.cumsum([truth.shape[1] for truth in truths])
     outputs = np.split(outputs_NK, ends[:-1], axis=1)
     for target, truth, output in zip(targets, truths, outputs, strict=True):

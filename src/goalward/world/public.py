@@ -29,7 +29,7 @@ from goalward.core.config import (
     write_json,
 )
 from goalward.core.files import fsync
-from goalward.core.tensors import fill, require_finite
+from goalward.core.tensors import fill
 from goalward.world.encoders import ViTConfig
 from goalward.world.lewm import LeWM, LeWMConfig, PredictorConfig
 
@@ -48,36 +48,22 @@ SIZES: dict[Size, tuple[int, int, int]] = {  # dim, depth, heads
     "large": (1024, 24, 16),
     "huge": (1280, 32, 16),
 }
-# Parts of the encoder's tensor names: ours, then theirs. Our `qkv` is their q, k and v in a row.
-COMMON = {
-    "class_token": "embeddings.cls_token",
-    "positions": "embeddings.position_embeddings",
-    "patches": "embeddings.patch_embeddings.projection",
-    "norm": "layernorm",
-    "norm_attention": "layernorm_before",
-    "norm_mlp": "layernorm_after",
-}
-NAMES: dict[Names, dict[str, str]] = {
-    "transformers-4": COMMON
-    | {
-        "blocks": "encoder.layer",
-        "q": "attention.attention.query",
-        "k": "attention.attention.key",
-        "v": "attention.attention.value",
-        "out": "attention.output.dense",
-        "fc1": "intermediate.dense",
-        "fc2": "output.dense",
-    },
-    "transformers-5": COMMON
-    | {
-        "blocks": "layers",
-        "q": "attention.q_proj",
-        "k": "attention.k_proj",
-        "v": "attention.v_proj",
-        "out": "attention.o_proj",
-        "fc1": "mlp.fc1",
-        "fc2": "mlp.fc2",
-    },
+# Parts of the encoder's tensor names: ours, then theirs in releases 4 and 5 of transformers. Our
+# `qkv` is their q, k and v in a row.
+NAMES = {
+    "class_token": ("embeddings.cls_token", "embeddings.cls_token"),
+    "positions": ("embeddings.position_embeddings", "embeddings.position_embeddings"),
+    "patches": ("embeddings.patch_embeddings.projection", "embeddings.patch_embeddings.projection"),
+    "norm": ("layernorm", "layernorm"),
+    "norm_attention": ("layernorm_before", "layernorm_before"),
+    "norm_mlp": ("layernorm_after", "layernorm_after"),
+    "blocks": ("encoder.layer", "layers"),
+    "q": ("attention.attention.query", "attention.q_proj"),
+    "k": ("attention.attention.key", "attention.k_proj"),
+    "v": ("attention.attention.value", "attention.v_proj"),
+    "out": ("attention.output.dense", "attention.o_proj"),
+    "fc1": ("intermediate.dense", "mlp.fc1"),
+    "fc2": ("output.dense", "mlp.fc2"),
 }
 
 
@@ -294,7 +280,6 @@ def save_public(folder: Path, model: LeWM, *, names: Names = "transformers-4") -
     """
     config = public_json(model.config)
     tensors = {name: view.cpu().clone() for name, view in public_tensors(model, names).items()}
-    require_finite(tensors, folder)
     with new_folder(folder) as partial:
         write_json(partial / CONFIG, config)
         torch.save(tensors, partial / WEIGHTS)
@@ -302,14 +287,16 @@ def save_public(folder: Path, model: LeWM, *, names: Names = "transformers-4") -
 
 def public_tensors(model: LeWM, names: Names) -> dict[str, Tensor]:
     """The model's tensors under their public names, as views on the model's own memory."""
+    release = 0 if names == "transformers-4" else 1
+    encoder_names = {ours: theirs[release] for ours, theirs in NAMES.items()}
     views: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         first, *parts = name.split(".")
-        known = NAMES[names] if first == "encoder" else {}
-        is_fused = first == "encoder" and "qkv" in parts
-        for one, view in zip("qkv", tensor.chunk(3), strict=True) if is_fused else [("", tensor)]:
-            theirs = [one if part == "qkv" else part for part in parts]
-            views[".".join([first, *(known.get(part, part) for part in theirs)])] = view
+        known = encoder_names if first == "encoder" else {}
+        pieces = zip("qkv", tensor.chunk(3), strict=True) if "qkv" in parts else [("", tensor)]
+        for one, view in pieces:
+            ours = (one if part == "qkv" else part for part in parts)
+            views[".".join([first, *(known.get(part, part) for part in ours)])] = view
     return views
 
 

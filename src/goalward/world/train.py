@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from goalward import defaults
+from goalward.core.arrays import spread
 from goalward.core.artifacts import Stage
 from goalward.core.config import (
     AtLeastTwo,
@@ -31,15 +32,7 @@ from goalward.core.config import (
 from goalward.core.curves import LogTarget, Row, SendRow, log_to, require_log_package
 from goalward.core.distributed import Replica, as_only_replica, joined_replicas, local_processes
 from goalward.core.random import generator, torch_seed
-from goalward.core.training import (
-    CHECKPOINT,
-    OnProgress,
-    Part,
-    Schedule,
-    Trainer,
-    cosine_lr,
-    progress_of,
-)
+from goalward.core.training import CHECKPOINT, OnProgress, Part, Schedule, Trainer, cosine_lr
 from goalward.data.episodes import Episodes, Index, available_memory, episodes_id, open_episodes
 from goalward.data.splits import SplitConfig, split_episodes
 from goalward.data.summary import task_name
@@ -155,18 +148,14 @@ class Training:
         self, *, save_seconds: float, on_progress: OnProgress | None, send: SendRow | None
     ) -> None:
         """Train to the end."""
-        show = progress_of(self.trainer, on_progress, _terms_text, frames=self.windows.frames)
-
-        def watch(row: Row) -> None:
-            self._require_spread(row)
-            show(row)
-
         self.trainer.fit(
             lambda steps: prefetched(self._read, steps),
             self.validate,
             validate_at=self.config.schedule.validate_at(),
             save_seconds=save_seconds,
-            on_losses=watch,
+            note=self._note,
+            on_progress=on_progress,
+            frames=self.windows.frames,
             send=send,
         )
 
@@ -196,13 +185,16 @@ class Training:
         with torch.autocast(device.type, torch.bfloat16, enabled=config.uses_bfloat16(device)):
             return module(pixels, actions_BTA, directions_DP)
 
-    def _require_spread(self, row: Row) -> None:
+    def _note(self, row: Row) -> str:
+        """The terms of the loss, for the progress bar; refuses collapsed latents."""
         if row["latent_std"] < self.config.min_latent_std:
             raise ValueError(
                 f"the latents collapsed: their standard deviation is {row['latent_std']:.2g} at "
                 f"step {self.trainer.done}; train again with a larger objective.regulariser_weight "
                 f"into another folder, or delete {self.folder} first"
             )
+        terms = ("prediction", "open_loop", "regulariser", "inverse_dynamics", "reconstruction")
+        return ", ".join(f"{name.replace('_', ' ')} {row[name]:.3g}" for name in terms if row[name])
 
     def validate(self) -> Row:
         """Losses and linear probes on held-out episodes; keeps one episode's latents."""
@@ -232,8 +224,7 @@ class Training:
         """Rows of the longest held-out episode, evenly thinned: its latents are drawn."""
         lengths = self.episodes.lengths[self.split.held_out]
         rows = self.episodes.window_starts(1, self.split.held_out[[np.argmax(lengths)]])
-        chosen = np.linspace(0, len(rows) - 1, min(len(rows), PICTURE_FRAMES))
-        return rows[chosen.round().astype(np.int64)]
+        return rows[spread(len(rows), PICTURE_FRAMES)]
 
 
 def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) -> None:
@@ -242,9 +233,9 @@ def require_matching(config: WorldConfig, episodes: Episodes, replica: Replica) 
     require_fits(model, episodes)
     split = split_episodes(episodes.num_episodes, config.split)
     span = (config.window_frames - 1) * model.frameskip + 1
-    for side, least in ((split.train, schedule.batch), (split.validation, 1)):
+    needed = (("training", split.train, schedule.batch), ("validation", split.validation, 1))
+    for name, side, least in needed:
         if (found := len(episodes.window_starts(span, side))) < least:
-            name = "training" if side is split.train else "validation"
             raise ValueError(
                 f"{episodes.path}: its {len(side)} {name} episodes hold {found} windows of {span} "
                 f"rows, but {least} are needed; collect more or longer episodes"
@@ -265,12 +256,6 @@ def _new_objective(config: WorldConfig, replica: Replica) -> Objective:
         # On CPUs torch has none: there each replica normalises its own part of the batch.
         return nn.SyncBatchNorm.convert_sync_batchnorm(objective)
     return objective
-
-
-def _terms_text(row: Row) -> str:
-    """The terms of the loss, for the progress bar."""
-    terms = ("prediction", "open_loop", "regulariser", "inverse_dynamics", "reconstruction")
-    return ", ".join(f"{name.replace('_', ' ')} {row[name]:.3g}" for name in terms if row[name])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,29 +319,31 @@ def train_world(
 def _conclude(training: Training, *, mlp_probe: bool, pictures: bool) -> None:
     """Write weights, report and pictures."""
     config, folder, trainer = training.config, training.folder, training.trainer
-    model, scale, split = training.objective.model, training.scale, training.split
+    model, scale = training.objective.model, training.scale
     last_id = world_id(model, scale)
     save_world(folder, "last", model, scale)
     trainer.restore_best()
     save_world(folder, "best", model, scale)
-    model = load_world(folder, device=training.replica.device).model  # also without SyncBatchNorm
+    best = load_world(folder, device=training.replica.device)  # also without SyncBatchNorm
     timed, best_row = trainer.history[-1], trainer.best_row(PART)
     assert best_row is not None
     frames = config.schedule.steps * config.schedule.batch * training.windows.frames
-    parts = {name: num_parameters(part) for name, part in model.named_children()}
-    data, seed = (training.episodes, training.targets, split, scale), config.seed
+    best = replace(best, split=config.split)
+    parts = {name: num_parameters(part) for name, part in best.model.named_children()}
     report = WorldReport(
         world_id=last_id,
-        best_world_id=world_id(model, scale),
+        best_world_id=best.id,
         task=training.task,
-        parameters={**parts, "total": num_parameters(model)},
+        parameters={**parts, "total": sum(parts.values())},
         steps=config.schedule.steps,
         seconds=timed["seconds"],
         frames_per_second=frames / timed["seconds"],
         data_share=timed["data_seconds"] / timed["seconds"],
         train_windows=len(training.windows),
         held_out_loss=best_row[BEST_BY],
-        metrics=world_metrics(model, *data, seed=seed, mlp=mlp_probe),
+        metrics=world_metrics(
+            best, training.episodes, training.task, seed=config.seed, mlp=mlp_probe
+        ),
     )
     write_json(folder / METRICS, to_json(report))
     if pictures:
