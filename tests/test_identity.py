@@ -69,9 +69,9 @@ def bundled_ids(task: str) -> Values:
 def first_episodes(task: str) -> Values:
     """How the first demonstration of each demonstrator begins, in a collection of seed 0."""
     found, simulator = {}, get_task(task).simulator(RenderConfig(image_size=64))
-    for name in get_task(task).demonstrators:
+    for name, demonstrate in get_task(task).demonstrators.items():
         rng = generator("demonstration", 0, 0)
-        columns = record_episode(get_task(task), simulator, name, 40, rng)
+        columns = record_episode(get_task(task), simulator, demonstrate, 40, rng)
         columns["pixels"] = columns["pixels"][-1]
         columns["action"] = columns["action"][:-1]  # the last row has none
         found[name] = {column: bits(values) for column, values in columns.items()}

@@ -120,6 +120,7 @@ def collect(
     preset: PresetName = "cpu",
     num_episodes: Positive | None = None,
     demonstrator: str | None = None,
+    overrides: Overrides = (),
     episode_steps: Positive | None = None,
     image_size: Positive | None = None,
     rendering: Literal["fast", "environment"] = "fast",
@@ -135,6 +136,7 @@ def collect(
         preset: Number of episodes, demonstrator and frame size that this preset trains with.
         num_episodes: Number of episodes (default: the preset's).
         demonstrator: Policy that is recorded (default: the preset's).
+        overrides: A value of the collection in place of the usual one, such as recipe.noise=0.2.
         episode_steps: Actions in an episode (default: the task's).
         image_size: Pixels a side of the frames (default: the preset's).
         rendering: Fast frames, or the environment's own slow ones, as in the public datasets.
@@ -161,6 +163,7 @@ def collect(
         episode_steps=episode_steps,
         render=RenderConfig(image_size=image_size or sizes.image_size, rendering=rendering),
     )
+    config = override(config, overrides)
     folder = _out(out, found.name, "episodes")
     with _bar(f"collect {found.name}", config.episodes, "frames", progress) as update:
         run_collect(config, folder, workers=workers or usable_cpus(), on_progress=update)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from public_helpers import randomised
+from torch import Tensor
 from world_helpers import numbers, tiny_model
 
+from goalward.control.networks import TimeToGo, TimeToGoConfig
 from goalward.planning import cost
-from goalward.planning.cost import LatentCost
+from goalward.planning.cost import LatentCost, goal_distance
 from goalward.world.lewm import LeWM
 
 
@@ -54,6 +56,40 @@ def test_plans_of_more_than_half_a_piece_are_costed_to_the_last_bit_as_alone(
         one = slice(k, k + 1)
         alone = LatentCost(model, z[one], goal[one])(plans[one])
         assert torch.equal(alone[0], together[k])
+
+
+class Expects(TimeToGo):
+    """Expects 3 steps to goals whose first number is positive, and 8 to others."""
+
+    def __init__(self) -> None:
+        super().__init__(TimeToGoConfig(), 16, 10)
+
+    def forward(self, z_BD: Tensor, z_goal_BD: Tensor) -> Tensor:
+        steps = torch.where(z_goal_BD[:, 0] > 0, 3, 8)
+        return 1e3 * torch.nn.functional.one_hot(steps - 1, 10).float() + 0 * z_BD.sum()
+
+
+def test_a_cost_may_be_the_expected_time_to_the_goal_or_both(model: LeWM) -> None:
+    z, plans = numbers(2, 1, 16), numbers(2, 6, 5, 4, seed=3)
+    goal = torch.stack([torch.full((16,), 0.1), torch.full((16,), -0.1)])
+    latent = LatentCost(model, z, goal)(plans)
+    found = LatentCost(model, z, goal, distance=goal_distance("time-to-go", Expects()))(plans)
+    torch.testing.assert_close(found, torch.tensor([[3.0], [8.0]]).expand(2, 6))
+    both = LatentCost(model, z, goal, distance=goal_distance("sum", Expects()))(plans)
+    torch.testing.assert_close(both, latent / 16 + found / 10)
+    with pytest.raises(ValueError, match="cost=sum needs a time-to-go head"):
+        goal_distance("sum", None)
+
+
+def test_the_expected_time_has_a_gradient(model: LeWM) -> None:
+    torch.manual_seed(0)
+    head = TimeToGo(TimeToGoConfig(dropout=0.0), 16, 10)
+    plans = numbers(1, 2, 5, 4).requires_grad_()
+    latent_cost = LatentCost(
+        model, numbers(1, 1, 16), numbers(1, 16), distance=goal_distance("time-to-go", head)
+    )
+    (gradient,) = torch.autograd.grad(latent_cost(plans).sum(), plans)
+    assert gradient.isfinite().all() and gradient.abs().sum() > 0
 
 
 def test_the_costs_gradient_is_that_of_a_rollout(model: LeWM) -> None:

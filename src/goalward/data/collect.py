@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -26,8 +27,9 @@ from goalward.data.hdf5 import merge_episodes, write_episode
 from goalward.data.splits import NumEpisodes
 from goalward.engines.local import LocalEngine
 from goalward.tasks import get_task
+from goalward.tasks.demonstrations import KINDS, MixedPolicy, Mixture, RecipeConfig
 from goalward.tasks.rendering import prepare_gl
-from goalward.tasks.task import RenderConfig, Simulator, Task
+from goalward.tasks.task import Demonstrator, RenderConfig, Simulator, Task
 
 STAGE = "collect"
 STAGE_VERSION = 2
@@ -48,6 +50,7 @@ class CollectConfig:
     seed: NonNegative
     render: RenderConfig
     gl: str  # the GL back-end that draws, since frames differ between them; "" where none does
+    recipe: RecipeConfig | None = None  # of a demonstrator that is a mixture
 
     def __post_init__(self) -> None:
         known = get_task(self.task).demonstrators
@@ -70,14 +73,17 @@ class CollectConfig:
     ) -> CollectConfig:
         """A full configuration; what is left out is the task's own choice."""
         found = get_task(task)
+        name = demonstrator or found.default_demonstrator
+        mixture = found.demonstrators.get(name)
         return cls(
             task=found.name,
-            demonstrator=demonstrator or found.default_demonstrator,
+            demonstrator=name,
             episodes=episodes,
             episode_steps=found.episode_steps if episode_steps is None else episode_steps,
             seed=seed,
             render=render or RenderConfig(),
             gl=prepare_gl() if found.needs_gl else "",
+            recipe=mixture.recipe if isinstance(mixture, Mixture) else None,
         )
 
 
@@ -126,13 +132,18 @@ def _collect_part(job: tuple[bytes, int]) -> int:
     """Collect one episode in a worker process; returns its number of frames."""
     task, config, parts, simulator = _open_setting(job[0])
     rng = generator("demonstration", config.seed, job[1])
-    columns = record_episode(task, simulator, config.demonstrator, config.episode_steps, rng)
+    demonstrator = task.demonstrators[config.demonstrator]
     attributes = {
         "task": config.task,
         "demonstrator": config.demonstrator,
         "rendering": config.render.rendering,
         "gl": config.gl,
     }
+    if isinstance(demonstrator, Mixture):
+        assert config.recipe is not None
+        demonstrator = replace(demonstrator, recipe=config.recipe)
+        attributes["kinds"] = ", ".join(KINDS)
+    columns = record_episode(task, simulator, demonstrator, config.episode_steps, rng)
     write_episode(parts / f"{job[1]:06d}.h5", columns, attributes=attributes)
     return len(columns["pixels"])
 
@@ -145,16 +156,21 @@ def _open_setting(setting: bytes) -> tuple[Task, CollectConfig, Path, Simulator]
 
 
 def record_episode(
-    task: Task, simulator: Simulator, demonstrator: str, steps: int, rng: np.random.Generator
+    task: Task,
+    simulator: Simulator,
+    demonstrator: Demonstrator,
+    steps: int,
+    rng: np.random.Generator,
 ) -> dict[str, Array]:
     """Run a demonstrator for one episode.
 
     Returns:
         Columns of `steps + 1` rows: row t holds frame t, the state that restores it, and the
-        action taken there. The last row has no action: it holds NaN.
+        action taken there. The last row has no action: it holds NaN. The episodes of a mixture
+        have a column `kind`, an index into the file's attribute `kinds`.
     """
     simulator.reset(rng)
-    policy = task.demonstrators[demonstrator](simulator, rng)
+    policy = demonstrator(simulator, rng)
     states, frames = [simulator.state()], [simulator.render()]
     actions = np.full((steps + 1, task.action_dim), np.nan, dtype=np.float32)
     for t in range(steps):
@@ -163,4 +179,6 @@ def record_episode(
         states.append(simulator.state())
         frames.append(simulator.render())
     columns = {name: np.stack([state[name] for state in states]) for name in task.state_columns}
+    if isinstance(policy, MixedPolicy):
+        columns["kind"] = np.full(steps + 1, policy.kind, dtype=np.uint8)
     return {"pixels": np.stack(frames), "action": actions, **columns}

@@ -45,12 +45,14 @@ class ControllerKind:
         config: The default configuration: a class, or a function of the model it needs.
         needs: A goal-conditioned model, a pairwise one, a world model alone, or nothing.
         draws: Whether it draws at random, so that seeds matter.
+        uses_model: Whether, with a configuration, it uses more of its model than the world model.
     """
 
     make: Callable[[Any, ControllerInputs], AnyController]
     config: Callable[..., Any] = NoConfig
     needs: Literal["idm", "pairwise", "world"] | None = None
     draws: bool = True
+    uses_model: Callable[[Any], bool] = lambda _: True
 
 
 def acts(what: Any) -> bool:
@@ -99,9 +101,15 @@ def planner(solver: type[solvers.Solver]) -> ControllerKind:
             action_low=inputs.action_low,
             action_high=inputs.action_high,
             config=replace(chosen.mpc, seed=inputs.seed),
+            time_to_go=None if inputs.model is None else inputs.model.time_to_go,
         )
 
-    return ControllerKind(make=make, config=lambda _: settings(), needs="world")
+    return ControllerKind(
+        make=make,
+        config=lambda _: settings(),
+        needs="world",
+        uses_model=lambda chosen: chosen.mpc.cost != "latent",
+    )
 
 
 def controller_kind(name: str) -> Any:

@@ -320,8 +320,9 @@ def _complete(
     )
     default = kind.config() if isinstance(kind.config, type) else kind.config(trained)
     chosen = override(default, wanted.settings)
-    # Planners take the world model alone out of a controller's file, whichever controller it is.
-    weights = None if trained is None or kind.needs == "world" else model_id(trained)
+    # Most planners take the world model alone out of a controller's file, whichever it is.
+    uses_all = trained is not None and kind.uses_model(chosen)
+    weights = model_id(trained) if trained is not None and uses_all else None
     return ControllerSpec(
         name=(f"{name}:{','.join(wanted.settings)}" if wanted.settings else name) + wanted.label,
         config=chosen,

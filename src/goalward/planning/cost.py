@@ -6,10 +6,15 @@ A numbers of an action block.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from goalward.control.networks import TimeToGo
 from goalward.world.lewm import Attention, ConditionalBlock, LeWM
 
 # Where the ones of "1 + scale" stand among a block's shift, scale and gate, twice.
@@ -104,10 +109,46 @@ def _heads(attn: Attention, seen_QND: Tensor, wanted: slice) -> tuple[Tensor, Te
 MAX_ROLLOUTS = 512  # at once: the quickest on two cores, whose cache it fits; a GPU likes more
 
 
-class LatentCost:
-    """A `CostFn`: the squared distance of the last predicted latent to the goal's.
+CostName = Literal["latent", "time-to-go", "sum"]
+GoalDistance = Callable[[Tensor, Tensor], Tensor]  # latents and goals (..., D) to (...)
 
-    Summed over the D numbers, as in stable-worldmodel. It can be differentiated.
+
+def squared_distance(z: Tensor, z_goal: Tensor) -> Tensor:
+    """Summed over the D numbers, as in stable-worldmodel."""
+    return (z - z_goal).square().sum(dim=-1)
+
+
+def goal_distance(name: CostName, time_to_go: TimeToGo | None) -> GoalDistance:
+    """The distance to the goal that a cost asks for; it can be differentiated.
+
+    Args:
+        name: `latent` is the squared distance (the paper's), `time-to-go` the expected number of
+            steps, `sum` the mean square plus the expected share of the longest time.
+        time_to_go: Estimates the number of steps.
+    """
+    if name == "latent":
+        return squared_distance
+    if time_to_go is None:
+        raise ValueError(
+            f"cost={name} needs a time-to-go head, and this model has none; give a controller that "
+            "was trained with one"
+        )
+    head = copy.deepcopy(time_to_go).eval()
+
+    def distance(z: Tensor, z_goal: Tensor) -> Tensor:
+        flat_ND, goal_ND = z.flatten(0, -2), z_goal.expand_as(z).flatten(0, -2)
+        shares = head(flat_ND, goal_ND).softmax(-1).unflatten(0, z.shape[:-1])
+        longest = shares.shape[-1]
+        steps = shares @ torch.arange(1, longest + 1, device=z.device, dtype=z.dtype)
+        if name == "time-to-go":
+            return steps
+        return squared_distance(z, z_goal) / z.shape[-1] + steps / longest
+
+    return distance
+
+
+class LatentCost:
+    """A `CostFn`: the distance of the last predicted latent to the goal's.
 
     Plans are rolled out at most `MAX_ROLLOUTS` at a time, in pieces of whole environments where
     they fit. With more than half as many plans each, as by default, every environment has its own
@@ -118,18 +159,25 @@ class LatentCost:
         z_BTD: Latents that are known, the last one being now.
         z_goal_BD: The goals' latents.
         actions_BTA: The T - 1 action blocks (z-scored) between the known latents, if T > 1.
+        distance: Of a predicted latent to the goal's (default: the squared distance).
 
     Attributes:
         predictor_calls: Made so far for each environment: H a plan.
     """
 
     def __init__(
-        self, model: LeWM, z_BTD: Tensor, z_goal_BD: Tensor, *, actions_BTA: Tensor | None = None
+        self,
+        model: LeWM,
+        z_BTD: Tensor,
+        z_goal_BD: Tensor,
+        *,
+        actions_BTA: Tensor | None = None,
+        distance: GoalDistance = squared_distance,
     ) -> None:
         if actions_BTA is None:
             actions_BTA = z_BTD.new_empty(len(z_BTD), 0, model.config.block_dim)
         self.predictor_calls = 0
-        self._model = model
+        self._model, self._distance = model, distance
         self._z_BTD, self._z_goal_BD, self._actions_BTA = z_BTD, z_goal_BD, actions_BTA
 
     def __call__(self, plans_BSHA: Tensor) -> Tensor:
@@ -152,4 +200,4 @@ class LatentCost:
         z_BSTD = self._z_BTD[where, None].expand(-1, samples, -1, -1)
         actions_KNA, z_TND = (x.flatten(0, 1).transpose(0, 1) for x in (actions_BSKA, z_BSTD))
         z_BSD = last_latent(self._model, z_TND, actions_KNA).view(batch, samples, -1)
-        return (z_BSD - self._z_goal_BD[where, None]).square().sum(dim=-1)
+        return self._distance(z_BSD, self._z_goal_BD[where, None])

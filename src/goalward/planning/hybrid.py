@@ -17,7 +17,7 @@ from goalward.control.act import ActionHead
 from goalward.control.checkpoint import TrainedIDM
 from goalward.control.networks import HorizonConfig
 from goalward.core.config import NonNegative, Positive, config
-from goalward.planning.cost import LatentCost, last_latent
+from goalward.planning.cost import CostName, LatentCost, goal_distance, last_latent
 from goalward.planning.mpc import ActionQueue, PlanningController
 from goalward.planning.solvers import CEM, SeededNoise
 
@@ -34,6 +34,7 @@ class HybridConfig:
         default_factory=lambda: CEM(num_samples=128, num_iters=3, num_elites=16, init_std=0.3)
     )
     steps_left: HorizonConfig | None = None  # GC-IDM's horizon input (None: as its file says)
+    cost: CostName = "latent"  # of a plan's end
     seed: NonNegative = defaults.SEED
 
 
@@ -50,6 +51,7 @@ class HybridController(PlanningController):
                 f"got {config.commit}"
             )
         horizon = config.steps_left or model.metadata.horizon
+        self._distance = goal_distance(config.cost, model.time_to_go)
         self._act = ActionHead(model.network, model.time_to_go, horizon)
 
     @torch.inference_mode()
@@ -63,7 +65,7 @@ class HybridController(PlanningController):
         calls = PASSES * self._config.horizon
         if search is None:
             return proposal_BHA, calls
-        cost = LatentCost(self.model, z_BTD, z_goal_BD)
+        cost = LatentCost(self.model, z_BTD, z_goal_BD, distance=self._distance)
         noise = SeededNoise(generators=[queue.generator for queue in queues], like=proposal_BHA)
         found_BHA = search(cost, proposal_BHA, noise=noise).actions
         costs_B2 = cost(torch.stack([proposal_BHA, found_BHA], dim=1))

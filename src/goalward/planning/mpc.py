@@ -16,10 +16,11 @@ from torch import Tensor
 
 from goalward import defaults
 from goalward.control.controller import BatchController, ControllerStats, Index, goal_number
+from goalward.control.networks import TimeToGo
 from goalward.core.arrays import Array
 from goalward.core.config import NonNegative, Positive, config
 from goalward.core.random import torch_seed
-from goalward.planning.cost import LatentCost
+from goalward.planning.cost import CostName, LatentCost, goal_distance
 from goalward.planning.solvers import SeededNoise, Solver
 from goalward.world.checkpoint import World
 from goalward.world.frozen import FrameEncoder
@@ -177,6 +178,7 @@ class MPCConfig:
     receding_horizon: Positive = 5  # of those, how many are executed before the next plan
     warm_start: bool = True  # search from the unexecuted rest of the last plan, then zeros
     history: Positive = 1  # past latents that the predictor receives; more carry velocity
+    cost: CostName = "latent"  # of a plan's end; the others need a controller's time-to-go head
     seed: NonNegative = defaults.SEED
 
     def __post_init__(self) -> None:
@@ -199,6 +201,7 @@ class MPCController(PlanningController):
         action_low: The task's smallest raw actions.
         action_high: The task's largest.
         config: How to plan.
+        time_to_go: For the costs that need it.
     """
 
     def __init__(
@@ -209,6 +212,7 @@ class MPCController(PlanningController):
         action_low: Sequence[float],
         action_high: Sequence[float],
         config: MPCConfig = MPCConfig(),  # noqa: B008 - frozen
+        time_to_go: TimeToGo | None = None,
     ) -> None:
         commit, seed = config.receding_horizon * world.frameskip, config.seed
         history = config.history
@@ -218,6 +222,7 @@ class MPCController(PlanningController):
                 f"history must be at most {world.history}, as in the world model, got {history}"
             )
         self._solver, self._config = solver, config
+        self._distance = goal_distance(config.cost, time_to_go)
 
     def plan(
         self, queues: Sequence[ActionQueue], z_BTD: Tensor, z_goal_BD: Tensor
@@ -225,7 +230,9 @@ class MPCController(PlanningController):
         """The solver's plans."""
         executed = [torch.stack(tuple(queue.blocks)) for queue in queues if queue.blocks]
         actions_BTA = torch.stack(executed) if executed else None
-        cost = LatentCost(self.model, z_BTD, z_goal_BD, actions_BTA=actions_BTA)
+        cost = LatentCost(
+            self.model, z_BTD, z_goal_BD, actions_BTA=actions_BTA, distance=self._distance
+        )
         mean_BHA = z_BTD.new_zeros(len(queues), self._config.horizon, self.model.config.block_dim)
         for mean_HA, queue in zip(mean_BHA, queues, strict=True):
             if self._config.warm_start and queue.rest_HA is not None:

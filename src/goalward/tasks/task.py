@@ -28,6 +28,7 @@ def wrap_angle(angle: Array | float) -> Array:
 
 State = Mapping[str, Array]  # one row (or, with leading axes, many rows) of an episode file
 Policy = Callable[[], Array]  # next action for the simulator the policy was made for
+Demonstrator = Callable[[Any, np.random.Generator], Policy]  # from a simulator, for one episode
 
 Rendering = Literal["fast", "environment"]
 
@@ -173,7 +174,7 @@ class Task:
     needs_gl: bool
     make: Callable[[RenderConfig], Simulator]  # use `simulator`, which checks the physics first
     protocols: Mapping[str, Protocol]
-    demonstrators: Mapping[str, Callable[[Any, np.random.Generator], Policy]]  # first: default
+    demonstrators: Mapping[str, Demonstrator]  # first: default
     scripted_baselines: Mapping[str, Callable[[Any, State], Policy]] = field(default_factory=dict)
     pair_subsets: Mapping[str, Callable[[State, State], Array]] = field(default_factory=dict)
     physics: tuple[str, ...] = ("environment",)
