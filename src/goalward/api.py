@@ -275,10 +275,16 @@ def validate_world(
     weights: Weights = "best",
     frameskip: Positive = defaults.FRAMESKIP,
     task: str | None = None,
+    pairs: NonNegative = defaults.OUTCOME_PAIRS,
+    plans: NonNegative = defaults.OUTCOME_PLANS,
     seed: NonNegative = defaults.SEED,
     device: str = "auto",
+    workers: Positive | None = None,
 ) -> WorldMetrics:
     """Measure a world model on held-out episodes: prediction errors, and probes of its latents.
+
+    A task's simulator also shows whether search can work in it: recorded actions, white noise and
+    CEM's own plans are executed, and compared with what the world model predicts.
 
     Args:
         world: Folder of a world model: ours, or in the public LeWM layout.
@@ -286,18 +292,32 @@ def validate_world(
         weights: Which weights of the folder.
         frameskip: Environment steps in a model step, which public files do not store.
         task: The task of a file that does not name it (default: what the file says).
-        seed: Seed of the choice of frames, and of the probe that is a network.
+        pairs: Held-out pairs whose starts the simulator continues from (0: simulate nothing).
+        plans: On how many of them CEM plans.
+        seed: Seed of the choice of frames, pairs and noise, and of the probe that is a network.
         device: cpu, cuda or mps; auto takes a CUDA GPU where there is one.
+        workers: Simulator processes (default: one for every CPU). They do not change the result.
 
     Returns:
         The errors.
     """
+    from goalward.evaluation.prediction import simulated_outcomes
     from goalward.world.checkpoint import load_world
     from goalward.world.metrics import validate_world as measure
 
     folder, chosen = _path(world), choose_device(device)
     loaded = load_world(folder, weights=weights, device=chosen, frameskip=frameskip)
-    return measure(loaded, _path(episodes), task=task, seed=seed)
+    found = measure(loaded, _path(episodes), task=task, seed=seed)
+    outcomes = simulated_outcomes(
+        loaded,
+        _path(episodes),
+        task,
+        pairs=pairs,
+        plans=plans,
+        workers=workers or usable_cpus(),
+        seed=seed,
+    )
+    return replace(found, outcomes=outcomes)
 
 
 @verb

@@ -11,6 +11,7 @@ BUDGET = 50  # steps an episode may take, as in the benchmark
 NUM_ENVS = 8  # that run side by side in an evaluation
 PAIRS = 200  # start and goal pairs, the paper's larger protocol
 QUICK_PAIRS = 50  # the benchmark's own number
+OUTCOME_PAIRS, OUTCOME_PLANS = 100, 10  # on which a world model's predictions are simulated
 SEED = 0
 SAVE_SECONDS = 60.0  # between the states that a killed training goes on from
 FRAMESKIP = 5  # environment steps a step of the world model, as in the benchmark

@@ -110,14 +110,21 @@ def _show_prediction(metrics: Mapping[str, Any]) -> None:
         for kind in ("linear", "mlp")
         for s in metrics["probes"][kind]
     ]
+    if metrics.get("outcomes"):
+        rows = [
+            (e["actions"], f"{e['model']:.4f}", f"{e['copy_first']:.4f}", _ratio(e, "copy_first"))
+            for e in metrics["outcomes"]
+        ]
+        title = "Prediction of what executed actions lead to (mean squared error)"
+        console.show_table(title, ("actions", "error", "error of copying", "ratio"), rows)
     if scores:
         title = "True state read from latents of held-out episodes"
         console.show_table(title, ("probe", "of", "RMSE", "R²"), scores)
 
 
-def _ratio(error: Mapping[str, Any]) -> str:
+def _ratio(error: Mapping[str, Any], copying: str = "copy_last") -> str:
     """An error over that of copying; nothing where copying has none."""
-    return f"{error['model'] / error['copy_last']:.3f}" if error["copy_last"] else "-"
+    return f"{error['model'] / error[copying]:.3f}" if error[copying] else "-"
 
 
 def _show_latents(latents: Latents) -> None:

@@ -10,16 +10,19 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import goalward as gw
 from goalward import cli
 from goalward.core.artifacts import load_manifest
 from goalward.data.collect import CollectConfig, collect
 from goalward.data.episodes import open_episodes
 from goalward.tasks import get_task, register_task
+from goalward.tasks.demonstrations import KINDS
 
 pytest.importorskip("stable_worldmodel")
 
@@ -173,3 +176,21 @@ def test_a_preset_chooses_its_demonstrator(
     assert cli.main(["collect", "push-t", "--preset", preset, "--out", str(out), *short]) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 1
     assert load_manifest(out).config["demonstrator"] == demonstrator
+
+
+def test_a_mixtures_recipe_can_be_changed_and_each_episode_has_its_kind(tmp_path: Path) -> None:
+    collect_few = partial(
+        gw.collect, "two-room", demonstrator="mixture", episode_steps=12, workers=1
+    )
+    others = ("plain", "correlated_noise", "bursts", "exploration")
+    only_noise = [f"recipe.{name}=0" for name in others]
+    with collect_few(tmp_path / "a", num_episodes=4, overrides=only_noise) as episodes:
+        assert episodes.attributes["kinds"].split(", ") == list(KINDS)
+        assert episodes.columns["kind"].dtype == np.uint8
+        assert set(episodes.read("kind")) == {KINDS.index("white noise")}
+    with collect_few(tmp_path / "b", num_episodes=12) as episodes:
+        kinds = [episodes.episode(k)["kind"] for k in range(12)]
+    assert all(len(set(kind)) == 1 for kind in kinds)
+    assert len({int(kind[0]) for kind in kinds}) > 2
+    with pytest.raises(ValueError, match=r"unknown setting 'recipe\.nose'; did you mean"):
+        collect_few(tmp_path / "c", num_episodes=4, overrides=["recipe.nose=1"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -130,3 +131,13 @@ def test_a_changed_byte_anywhere_is_refused(pairs: Pairs, tmp_path: Path) -> Non
         path.write_bytes(bad)
         with pytest.raises(ValueError, match="damaged"):
             load_pairs(path)
+
+
+def test_frames_of_an_earlier_renderer_are_refused(dataset: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "episodes.h5"
+    shutil.copy(dataset("two-room") / "episodes.h5", path)
+    draw_pairs(path, CONFIG)
+    with h5py.File(path, "a") as file:
+        file.attrs["renderer"] = "0"
+    with pytest.raises(ValueError, match=r"by version 0 .* has version 1; collect them again"):
+        draw_pairs(path, CONFIG)

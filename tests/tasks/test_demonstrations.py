@@ -98,6 +98,21 @@ def test_exploration_is_uniform_and_never_asks_the_policy() -> None:
     assert abs(correlation(found[:, 0])) < 0.05
 
 
+def test_push_ts_agent_stays_in_the_window(simulator: Callable[[str], Simulator]) -> None:
+    mixture, running = get_task("push-t").demonstrators["mixture"], simulator("push-t")
+    assert isinstance(mixture, Mixture)
+    for kind in ("exploration", "correlated_noise", "bursts"):
+        recipe = RecipeConfig(**{**NOTHING, "exploration": 0.0, kind: 1.0})
+        rng = np.random.default_rng(1)
+        running.reset(rng)
+        policy = replace(mixture, recipe=recipe)(running, rng)
+        places = []
+        for _ in range(300):
+            running.step(policy())
+            places.append(running.state()["state"][:2])
+        assert np.min(places) > 0 and np.max(places) < 512
+
+
 def test_a_recipe_without_any_share_is_refused() -> None:
     with pytest.raises(ValueError, match="the shares of all kinds are 0"):
         RecipeConfig(**NOTHING, exploration=0.0)

@@ -137,6 +137,7 @@ def _collect_part(job: tuple[bytes, int]) -> int:
         "task": config.task,
         "demonstrator": config.demonstrator,
         "rendering": config.render.rendering,
+        "renderer": str(task.renderer),
         "gl": config.gl,
     }
     if isinstance(demonstrator, Mixture):

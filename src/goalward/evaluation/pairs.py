@@ -118,6 +118,12 @@ def draw_pairs(dataset: Path, wanted: PairsConfig) -> Pairs:
         starts = draw_starts(episodes, wanted)
         sizes(episodes)  # refuses a file without frames or actions
         is_fast = episodes.attributes.get("rendering") == "fast"
+        ours, theirs = get_task(wanted.task).renderer, episodes.attributes.get("renderer", "1")
+        if is_fast and theirs != str(ours):
+            raise ValueError(
+                f"{dataset}: its frames were drawn by version {theirs} of the task's renderer, and "
+                f"this goalward has version {ours}; collect them again"
+            )
         render = RenderConfig(
             image_size=episodes.columns["pixels"].shape[0],
             rendering="fast" if is_fast else "environment",

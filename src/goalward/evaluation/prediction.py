@@ -9,7 +9,8 @@ below that of copying the first latent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,30 +19,21 @@ from torch import Tensor
 from goalward import defaults
 from goalward.core.arrays import Array
 from goalward.core.random import generator, torch_seed
-from goalward.evaluation.pairs import Pairs
+from goalward.data.episodes import open_episodes
+from goalward.data.splits import split_episodes
+from goalward.data.summary import task_name
+from goalward.data.windows import action_scale
+from goalward.evaluation.pairs import Pairs, PairsConfig, draw_pairs
 from goalward.evaluation.simulators import SimulatorPools
 from goalward.planning.cost import LatentCost, last_latent
 from goalward.planning.mpc import RawActions
 from goalward.planning.solvers import CEM, SeededNoise
+from goalward.tasks import find_task
 from goalward.world.checkpoint import World
 from goalward.world.frozen import FrameEncoder
+from goalward.world.metrics import OutcomeError
 
 RECORDED, WHITE_NOISE, CEM_PLANS = "recorded", "white noise", "CEM's plans"
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutcomeError:
-    """Mean squared error of a latent's number, predicted for the end of some action sequences."""
-
-    actions: str  # which ones
-    model: float
-    copy_first: float  # error of predicting that nothing changes
-    sequences: int
-
-    @property
-    def ratio(self) -> float:
-        """Below 1: better than copying."""
-        return self.model / max(self.copy_first, 1e-12)
 
 
 def outcome_errors(
@@ -91,6 +83,37 @@ def outcome_errors(
                 )
             )
     return tuple(found)
+
+
+def simulated_outcomes(
+    world: World,
+    dataset: Path,
+    task: str | None,
+    *,
+    pairs: int,
+    plans: int,
+    workers: int,
+    seed: int,
+) -> tuple[OutcomeError, ...]:
+    """The same on held-out pairs of a dataset; none where its states cannot be simulated."""
+    with open_episodes(dataset) as episodes:
+        name = task_name(episodes, task)
+        known = find_task(name)
+        if known is None or any(one not in episodes.columns for one in known.restore_columns):
+            return ()
+        split = split_episodes(episodes.num_episodes, world.split)
+        scale = world.actions or action_scale(episodes, split.train)
+        count = min(pairs, len(episodes.window_starts(defaults.GOAL_OFFSET + 1, split.test)))
+    if not count:
+        return ()
+    wanted = PairsConfig(task=known.name, count=count, seed=seed, split_config=world.split)
+    return outcome_errors(
+        replace(world, actions=scale),
+        draw_pairs(dataset, wanted),
+        plans=min(plans, count),
+        workers=workers,
+        seed=seed,
+    )
 
 
 def _plans(world: World, z_BD: Tensor, z_goal_BD: Tensor, steps: int, seed: int) -> Tensor:

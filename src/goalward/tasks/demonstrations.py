@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,6 +67,11 @@ class PacedPolicy(Protocol):
         ...
 
 
+def unconfined(simulator: Any, action: Array) -> Array:  # noqa: ARG001
+    """Any action will do: the simulator itself keeps everything in view."""
+    return action
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
     """A demonstrator whose episodes follow a recipe."""
@@ -73,6 +79,7 @@ class Mixture:
     make: Callable[[Any, np.random.Generator, float], PacedPolicy]  # (simulator, generator, pace)
     noise_shape: tuple[float, ...]  # relative size of the noise on each number of an action
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
+    confine: Callable[[Any, Array], Array] = unconfined  # (simulator, action): what stays in view
 
     def __call__(self, simulator: Any, rng: np.random.Generator) -> MixedPolicy:
         """The policy of one episode."""
@@ -93,23 +100,27 @@ class MixedPolicy:
         self._policy = mixture.make(simulator, rng, rng.uniform(recipe.slowest, 1.0))
         self._scale = rng.uniform(0.0, recipe.noise) * np.array(mixture.noise_shape)
         self._rng = rng
+        self._confine = partial(mixture.confine, simulator)
         self._noise = np.zeros(len(mixture.noise_shape))
         self._reached = self._resting = self._bursting = 0
 
     def __call__(self) -> Array:
         """The policy's action with this kind's noise, or a rest."""
+        return clip_action(self._confine(clip_action(self._next())))
+
+    def _next(self) -> Array:
         rng, kind = self._rng, KINDS[self.kind]
         if kind == "exploration" or self._in_burst(kind):
-            return clip_action(rng.uniform(-1.0, 1.0, size=len(self._scale)))
+            return rng.uniform(-1.0, 1.0, size=len(self._scale))
         if self._resting:
             self._resting -= 1
-            return clip_action(np.zeros(len(self._scale)))
+            return np.zeros(len(self._scale))
         action = self._policy()
         if self._policy.targets_reached > self._reached:
             self._reached = self._policy.targets_reached
             if rng.uniform() < self._recipe.rest:
                 self._resting = int(rng.integers(self._recipe.rest_steps + 1))
-        return clip_action(action if kind == "plain" else action + self._next_noise(kind))
+        return action if kind == "plain" else action + self._next_noise(kind)
 
     def _in_burst(self, kind: str) -> bool:
         if kind != "bursts":

@@ -10,7 +10,7 @@ from goalward.core.arrays import Array
 from goalward.tasks.demonstrations import Mixture
 from goalward.tasks.gymnasium import make_swm_env
 from goalward.tasks.push_t_geometry import AGENT_RADIUS, WINDOW
-from goalward.tasks.push_t_pusher import GeometricPusher, NoisyPusher
+from goalward.tasks.push_t_pusher import GeometricPusher, NoisyPusher, into_window
 from goalward.tasks.rendering import SUPERSAMPLE_UP_TO, resized
 from goalward.tasks.task import (
     Policy,
@@ -132,6 +132,12 @@ class PushTSimulator(Simulator):
         return self._canvas(self._env)
 
 
+def in_window(simulator: PushTSimulator, action: Array) -> Array:
+    """The action, shortened where its point lies outside the window: no wall holds the agent."""
+    agent = simulator.state()["state"][:2]
+    return (into_window(agent + ACTION_SCALE * action) - agent) / ACTION_SCALE
+
+
 class SceneCanvas:
     """Draws the environment's scene as a function of the two poses alone, at the size of the frame.
 
@@ -251,9 +257,10 @@ PUSH_T = Task(
     demonstrators={
         "noisy-pusher": NoisyPusher,
         "pusher": GeometricPusher,
-        "mixture": Mixture(make=GeometricPusher, noise_shape=(1.0, 1.0)),
+        "mixture": Mixture(make=GeometricPusher, noise_shape=(1.0, 1.0), confine=in_window),
     },
     scripted_baselines={"line": line},
+    renderer=2,  # 1 drew at 512 pixels and shrank the frame
     presets={
         "cpu-long": TaskPreset(
             episodes=4_000,

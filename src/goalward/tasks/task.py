@@ -179,6 +179,7 @@ class Task:
     pair_subsets: Mapping[str, Callable[[State, State], Array]] = field(default_factory=dict)
     physics: tuple[str, ...] = ("environment",)
     presets: Mapping[PresetName, TaskPreset] = field(default_factory=dict)
+    renderer: int = 1  # version of the fast frames; rises when they change
 
     def preset(self, name: PresetName) -> TaskPreset:
         """The sizes of a preset for this task; its demonstrator is named."""

@@ -56,6 +56,21 @@ class PredictionError:
         return self.model / max(self.copy_last, 1e-12)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutcomeError:
+    """Mean squared error of a latent's number, predicted for the end of executed actions."""
+
+    actions: str  # which ones
+    model: float
+    copy_first: float  # error of predicting that nothing changes
+    sequences: int
+
+    @property
+    def ratio(self) -> float:
+        """Below 1: better than copying."""
+        return self.model / max(self.copy_first, 1e-12)
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeScore:
     """How well a probe reads one target, over frames and the target's components."""
@@ -81,6 +96,7 @@ class WorldMetrics:
 
     prediction: tuple[PredictionError, ...]
     probes: Probes  # empty where the dataset has no true states
+    outcomes: tuple[OutcomeError, ...] = ()  # empty where nothing was simulated
 
 
 @dataclass(frozen=True)

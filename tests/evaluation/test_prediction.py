@@ -1,0 +1,82 @@
+"""Whether a world model predicts what executed actions lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from goalward.bundle import bundled_pairs, controller_path
+from goalward.control.checkpoint import load_trained_idm
+from goalward.evaluation.pairs import Pairs
+from goalward.evaluation.prediction import (
+    CEM_PLANS,
+    RECORDED,
+    WHITE_NOISE,
+    outcome_errors,
+    simulated_outcomes,
+)
+from goalward.tasks import get_task
+from goalward.world.checkpoint import World
+from goalward.world.frozen import FrameEncoder
+
+PAIRS = 12
+
+
+@pytest.fixture(name="world", scope="module")
+def world_fixture() -> World:
+    return load_trained_idm(controller_path("two-room")).world
+
+
+@pytest.fixture(name="pairs", scope="module")
+def pairs_fixture() -> Pairs:
+    pairs = bundled_pairs("two-room", 50)
+    return replace(pairs, pairs=pairs.pairs[:PAIRS])
+
+
+def test_predictions_of_a_trained_world_beat_copying_by_far(world: World, pairs: Pairs) -> None:
+    found = outcome_errors(world, pairs, plans=2)
+    assert [(one.actions, one.sequences) for one in found] == [
+        (RECORDED, PAIRS),
+        (WHITE_NOISE, PAIRS),
+        (CEM_PLANS, 2),
+    ]
+    assert all(one.ratio < 0.3 for one in found)
+    assert found == outcome_errors(world, pairs, plans=2, workers=2)
+
+
+def test_copying_is_wrong_by_how_far_the_recorded_actions_lead(world: World, pairs: Pairs) -> None:
+    recorded, *_ = outcome_errors(world, pairs, plans=1)
+    simulator = get_task("two-room").simulator(pairs.metadata.render)
+    starts = []
+    for pair in pairs.pairs:
+        simulator.restore(pair.start)
+        starts.append(simulator.render())
+    encode = FrameEncoder(world.model)
+    first = encode(torch.from_numpy(np.stack(starts)))
+    last = encode(torch.from_numpy(np.stack([pair.goal_frame for pair in pairs.pairs])))
+    assert recorded.copy_first == pytest.approx(float((first - last).square().mean()), rel=1e-4)
+
+
+def test_an_untrained_predictor_is_no_better_than_copying(world: World, pairs: Pairs) -> None:
+    torch.manual_seed(0)
+    model = load_trained_idm(controller_path("two-room")).world.model
+    for parameter in model.predictor.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+    recorded, *_ = outcome_errors(replace(world, model=model), pairs, plans=1)
+    assert recorded.ratio > 0.5
+
+
+def test_pairs_come_from_held_out_episodes_and_recordings_without_states_are_left(
+    world: World, dataset: Callable[[str], Path]
+) -> None:
+    episodes = dataset("two-room") / "episodes.h5"
+    options = {"plans": 1, "workers": 1, "seed": 0}
+    found = simulated_outcomes(world, episodes, None, pairs=3, **options)
+    assert [one.sequences for one in found] == [3, 3, 1]
+    assert simulated_outcomes(world, episodes, None, pairs=0, **options) == ()
+    assert simulated_outcomes(world, episodes, "reacher", pairs=3, **options) == ()
