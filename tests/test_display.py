@@ -24,7 +24,7 @@ def lines_fixture(smoke_runs: Path, tmp_path: Path) -> dict[str, tuple[list[str]
         "collect": (["two-room", "--out", episodes, "--preset", "smoke"], "Collected two-room"),
         "inspect": ([episodes], "solved at the start: paper"),
         "train-world": ([episodes, "--out", world, "--preset", "smoke"], "held-out loss"),
-        "validate-world": ([world, episodes], "error of copying"),
+        "validate-world": ([world, episodes, *pairs, "--plans", "1"], "white noise"),
         "convert-world": ([world, str(out / "world")], "World model"),
         "embed": ([world, episodes, "--out", latents], "Embedded"),
         "train": ([latents, "--out", str(out / "model"), "--train-steps", "2"], "Time-to-go"),

@@ -25,7 +25,7 @@ from goalward.tasks import get_task
 from goalward.world.checkpoint import World
 from goalward.world.frozen import FrameEncoder
 
-PAIRS = 12
+PAIRS = 8
 
 
 @pytest.fixture(name="world", scope="module")
@@ -40,18 +40,14 @@ def pairs_fixture() -> Pairs:
 
 
 def test_predictions_of_a_trained_world_beat_copying_by_far(world: World, pairs: Pairs) -> None:
-    found = outcome_errors(world, pairs, plans=2)
+    found = outcome_errors(world, pairs, plans=1)
     assert [(one.actions, one.sequences) for one in found] == [
         (RECORDED, PAIRS),
         (WHITE_NOISE, PAIRS),
-        (CEM_PLANS, 2),
+        (CEM_PLANS, 1),
     ]
     assert all(one.ratio < 0.3 for one in found)
-    assert found == outcome_errors(world, pairs, plans=2, workers=2)
-
-
-def test_copying_is_wrong_by_how_far_the_recorded_actions_lead(world: World, pairs: Pairs) -> None:
-    recorded, *_ = outcome_errors(world, pairs, plans=1)
+    # Copying is wrong by how far the recorded actions lead.
     simulator = get_task("two-room").simulator(pairs.metadata.render)
     starts = []
     for pair in pairs.pairs:
@@ -60,7 +56,7 @@ def test_copying_is_wrong_by_how_far_the_recorded_actions_lead(world: World, pai
     encode = FrameEncoder(world.model)
     first = encode(torch.from_numpy(np.stack(starts)))
     last = encode(torch.from_numpy(np.stack([pair.goal_frame for pair in pairs.pairs])))
-    assert recorded.copy_first == pytest.approx(float((first - last).square().mean()), rel=1e-4)
+    assert found[0].copy_first == pytest.approx(float((first - last).square().mean()), rel=1e-4)
 
 
 def test_an_untrained_predictor_is_no_better_than_copying(world: World, pairs: Pairs) -> None:
