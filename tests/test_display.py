@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from cli_helpers import Capture
 from goalward import cli
-from goalward.display import VIEWS
+from goalward.display import VIEWS, show
+from goalward.world.metrics import OutcomeError, Probes, WorldMetrics
 
 
 @pytest.fixture(name="lines")
@@ -24,7 +26,7 @@ def lines_fixture(smoke_runs: Path, tmp_path: Path) -> dict[str, tuple[list[str]
         "collect": (["two-room", "--out", episodes, "--preset", "smoke"], "Collected two-room"),
         "inspect": ([episodes], "solved at the start: paper"),
         "train-world": ([episodes, "--out", world, "--preset", "smoke"], "held-out loss"),
-        "validate-world": ([world, episodes, *pairs, "--plans", "1"], "white noise"),
+        "validate-world": ([world, episodes, "--pairs", "0"], "error of copying"),
         "convert-world": ([world, str(out / "world")], "World model"),
         "embed": ([world, episodes, "--out", latents], "Embedded"),
         "train": ([latents, "--out", str(out / "model"), "--train-steps", "2"], "Time-to-go"),
@@ -46,6 +48,13 @@ def lines_fixture(smoke_runs: Path, tmp_path: Path) -> dict[str, tuple[list[str]
         "verify": ([str(run)], "best.safetensors"),
         "doctor": ([], "stable-worldmodel"),
     }
+
+
+def test_a_simulated_world_shows_what_actions_lead_to(capsys: Capture) -> None:
+    noise = OutcomeError(actions="white noise", model=0.5, copy_first=0.2, sequences=9)
+    found = WorldMetrics(prediction=(), probes=Probes(), outcomes=(noise,))
+    assert show("validate-world", found, as_json=False) == 0
+    assert re.search(r"white noise .* 0\.5000 .* 0\.2000 .* 2\.500", capsys.readouterr().out)
 
 
 def test_every_command_prints_a_table_and_one_json_document(

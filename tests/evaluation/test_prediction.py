@@ -12,7 +12,9 @@ import torch
 
 from goalward.bundle import bundled_pairs, controller_path
 from goalward.control.checkpoint import load_trained_idm
-from goalward.data.splits import SplitConfig
+from goalward.data.episodes import open_episodes
+from goalward.data.splits import SplitConfig, split_episodes
+from goalward.evaluation import prediction
 from goalward.evaluation.pairs import Pairs
 from goalward.evaluation.prediction import (
     CEM_PLANS,
@@ -24,6 +26,7 @@ from goalward.evaluation.prediction import (
 from goalward.tasks import get_task
 from goalward.world.checkpoint import World
 from goalward.world.frozen import FrameEncoder
+from goalward.world.metrics import OutcomeError
 
 PAIRS = 8
 
@@ -69,11 +72,22 @@ def test_an_untrained_predictor_is_no_better_than_copying(world: World, pairs: P
 
 
 def test_pairs_come_from_held_out_episodes_and_none_may_be_asked_for(
-    world: World, dataset: Callable[[str], Path]
+    world: World, dataset: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    episodes = dataset("two-room") / "episodes.h5"
-    world = replace(world, split=SplitConfig(held_out_every=2))
-    options = {"plans": 1, "workers": 1, "seed": 0}
-    found = simulated_outcomes(world, episodes, None, pairs=3, **options)
-    assert [one.sequences for one in found] == [3, 3, 1]
-    assert simulated_outcomes(world, episodes, None, pairs=0, **options) == ()
+    asked: list[tuple[Pairs, int]] = []
+
+    def record(world: World, pairs: Pairs, *, plans: int, **_: object) -> tuple[OutcomeError, ...]:
+        asked.append((pairs, plans))
+        return ()
+
+    monkeypatch.setattr(prediction, "outcome_errors", record)
+    path, split = dataset("two-room") / "episodes.h5", SplitConfig(held_out_every=2)
+    world = replace(world, split=split)
+    options = {"plans": 5, "workers": 1, "seed": 0}
+    assert simulated_outcomes(world, path, None, pairs=3, **options) == ()
+    ((pairs, plans),) = asked
+    with open_episodes(path) as episodes:
+        held_out = split_episodes(episodes.num_episodes, split).test
+    assert len(pairs) == 3 == plans and {pair.episode for pair in pairs.pairs} <= {*held_out}
+    simulated_outcomes(world, path, None, pairs=0, **options)
+    assert len(asked) == 1
