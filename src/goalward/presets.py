@@ -33,7 +33,7 @@ LONG_CHANGES = ("network.dropout=0.0", "time_to_go.dropout=0.0", "schedule.lr=3e
 def world_config(
     name: PresetName, episodes: Episodes, *, task: str | None, seed: int = 0
 ) -> WorldConfig:
-    """A preset's configuration for a dataset; `task` is None where it is a task of one's own."""
+    """A preset's configuration for a dataset; `task` is None for a task of your own."""
     action_dim, _ = sizes(episodes)
     if name == "paper":
         return _paper(episodes, action_dim, seed)
