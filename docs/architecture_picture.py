@@ -15,8 +15,8 @@ ARTIFACTS = {  # name: column, row, file, verbs that examine it, color
     "World": (2, 0, "best.safetensors", "validate-world", BLUE),
     "Latents": (3, 0, "arrays + world model", "", BLUE),
     "Controller": (3, 1, "best.safetensors", "", GREEN),
-    "Results": (2, 1, "a row an episode", "", ORANGE),
-    "Tables": (1, 1, "a file an experiment", "", ORANGE),
+    "Results": (2, 1, "one row per episode", "", ORANGE),
+    "Tables": (1, 1, "one per experiment", "", ORANGE),
     "Report": (0, 1, "report.html", "", ORANGE),
     "ONNX": (3, 2, "controller.onnx", "", GREEN),
 }

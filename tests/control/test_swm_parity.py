@@ -78,7 +78,8 @@ BUDGET = 30
 OFFSET = {"two-room": 10, "push-t": 5}  # near enough that random actions sometimes succeed
 GAIN = {"two-room": 0.1, "push-t": 0.04}  # of GC-IDM's weights: it moves, but not too fast
 DRIFT = 0.05  # pixels that rounding may add up to in BUDGET steps
-SEEN_DRIFT = 0.5  # the same where frames show the drift, and actions respond to it
+# The same where actions respond to frames: Push-T's show a drift of a fraction of a pixel.
+SEEN_DRIFT = {"two-room": DRIFT, "push-t": 0.5}
 ACTION_DRIFT = 0.01
 
 Wrapper = Callable[[Any], Any]
@@ -326,7 +327,7 @@ def test_gc_idm_succeeds_on_the_same_pairs(work: Work, gc_idm_here: list[Episode
     theirs = evaluate_there(work, untrained_gc_idm(work), wrappers)
     require_same_ends(work, gc_idm_here, theirs)
     states_apart, actions_apart = gaps(gc_idm_here, theirs)
-    assert states_apart <= SEEN_DRIFT and actions_apart <= ACTION_DRIFT
+    assert states_apart <= SEEN_DRIFT[work.task] and actions_apart <= ACTION_DRIFT
 
 
 def test_its_own_frames_change_gc_idms_path(work: Work, gc_idm_here: list[Episode]) -> None:

@@ -29,8 +29,8 @@ def test_other_demonstrations_have_folders_of_their_own(tmp_path: Path) -> None:
     recorded = []
     for spec in (mixed, expert):
         with open_episodes(runner.pipeline(spec).episodes()) as episodes:
-            recorded.append(episodes.attributes["demonstrator"])
-    assert recorded == ["mixture", "expert"]
+            recorded.append((episodes.attributes["demonstrator"], "kind" in episodes.columns))
+    assert recorded == [("mixture", True), ("expert", False)]
     # Named or not, the usual ones are the same job.
     jobs: list[str] = []
     found = do_runs(runner, [expert, usual], on_state=lambda _, job: jobs.append(job.stage)).results
